@@ -1,0 +1,1 @@
+"""The main job on an emulated fleet, as a story on a terminal."""

@@ -1,0 +1,65 @@
+"""``python -m tools.demo``: what `make demo` runs."""
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from tools.demo.processes import DemoError, Processes, with_path
+from tools.demo.story import Ports, Story
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Leave at the end instead of staying up.")
+@click.option(
+    "--nodes", default=64, show_default=True, type=click.IntRange(16, 512), help="Nodes of the emulated fleet."
+)
+@click.option("--seed", default=7, show_default=True, help="Seed of the emulated fleet.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Keep all that the demo writes in this folder.")
+def main(once: bool, nodes: int, seed: int, keep: Path | None) -> None:
+    """Show probe, baseline, grade and place on an emulated fleet."""
+    console = Console(highlight=False)
+    home = keep.resolve() if keep else Path(tempfile.mkdtemp(prefix="gpugrade-demo-"))
+    home.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, _interrupt)
+    env = with_path(home / "fleet" / "bin") | {
+        "GPUGRADE_FLEET": str(home / "fleet"),
+        "GPUGRADE_FLEET_SPEED": "60",
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'proto'}",
+        "PYTHONUNBUFFERED": "1",
+    }
+    status = 0
+    started = time.monotonic()
+    try:
+        with Processes(home / "logs", env) as processes:
+            Story(console, home, processes, Ports.choose(), nodes, seed).tell()
+            console.print(f"\n   [dim]told in {time.monotonic() - started:.0f} s[/]")
+            if not once:
+                console.print("\n   It stays up. [bold]Ctrl-C[/] ends it.")
+                while True:
+                    processes.check()
+                    time.sleep(1)
+    except KeyboardInterrupt:
+        console.print("\n   Ended.")
+    except DemoError as error:
+        console.print(f"\n[bold red]The demo failed:[/] {error}\nThe logs are in {home / 'logs'}", soft_wrap=True)
+        status = 1
+    if keep is None and status == 0:
+        shutil.rmtree(home, ignore_errors=True)
+    sys.exit(status)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    del number, frame
+    raise KeyboardInterrupt
+
+
+main()
