@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import yaml
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -29,7 +30,7 @@ def until(condition: Callable[[], object], what: str, seconds: float = 20.0) -> 
     raise AssertionError(f"not within {seconds} s: {what}")
 
 
-def fleet_document(nodes: int = 4, gpus: int = 2, **more: object) -> dict[str, object]:
+def fleet_document(nodes: int = 4, gpus: int = 2, **more: Any) -> dict[str, Any]:
     return {
         "apiVersion": "config.gpugrade.dev/v1alpha1",
         "kind": "Fleet",
@@ -48,7 +49,7 @@ def fleet_document(nodes: int = 4, gpus: int = 2, **more: object) -> dict[str, o
     }
 
 
-def write_fleet(path: Path, document: dict[str, object] | None = None) -> Path:
+def write_fleet(path: Path, document: dict[str, Any] | None = None) -> Path:
     path.write_text(yaml.safe_dump(document or fleet_document()))
     return path
 
@@ -58,13 +59,13 @@ def stamp(at: float) -> Timestamp:
     return Timestamp(seconds=seconds, nanos=round((at - seconds) * 1e9))
 
 
-def pb_sample(name: str, at: float, value: float = 700.0, gpu: int = 0, **more: object) -> pb.Sample:
-    fields: dict[str, object] = {
+def pb_sample(name: str, when: float, gpu: int = 0, **more: Any) -> pb.Sample:
+    fields: dict[str, Any] = {
         "id": name,
-        "at": stamp(at),
+        "at": stamp(when),
         "gpu_index": gpu,
         "dimension": "compute",
-        "value": value,
+        "value": 700.0,
         "unit": "TFLOP/s",
         "status": pb.SAMPLE_STATUS_OK,
         "source": "gpu-burn",
@@ -72,7 +73,7 @@ def pb_sample(name: str, at: float, value: float = 700.0, gpu: int = 0, **more: 
     return pb.Sample(**{key: v for key, v in {**fields, **more}.items() if v is not None})
 
 
-def sample(name: str, at: float, node: str = "gpu-0", gpu: int = 0, value: float = 700.0, **more: object) -> Sample:
+def sample(name: str, at: float, node: str = "gpu-0", gpu: int = 0, value: float = 700.0, **more: Any) -> Sample:
     return Sample(name, at, node, gpu, "", Dimension.COMPUTE, value, **more)
 
 

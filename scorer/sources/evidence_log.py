@@ -4,6 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,7 @@ class EvidenceLog:
         self._runs: dict[str, Run] = {}
         self._kernel: dict[str, deque[KernelMessage]] = {}
         self._gpus: dict[str, tuple[GpuFacts, ...]] = {}
-        self._last: dict[tuple[int, int], float] = {}
+        self._last: dict[str, float] = {}
         self._unordered = False
         self._compact_at = 0.0
         self._changes = 0
@@ -126,16 +127,18 @@ class EvidenceLog:
         """Add samples as rows of (node, gpu index, gpu uuid, dimension, at, value or None, status, run)."""
         if not rows:
             return
+        # In time order within the batch: a node's batches follow each other, so that nothing has to be sorted later.
+        rows = sorted(rows, key=itemgetter(4))
         with self._lock:
             keys, runs = self._keys, self._run_ids
             key = [keys.setdefault((row[0], row[1], row[2]), len(keys)) for row in rows]
             run = [runs.setdefault(row[7], len(runs)) if row[7] else _PLAIN for row in rows]
-            _, _, _, dimension, at, value, status, _ = zip(*rows, strict=True)
-            for k, d, t in zip(key, dimension, at, strict=True):
-                if t < self._last.get((k, d), t):
+            node, _, _, dimension, at, value, status, _ = zip(*rows, strict=True)
+            for name, t in zip(node, at, strict=True):
+                if t < self._last.get(name, t):
                     self._unordered = True
                 else:
-                    self._last[k, d] = t
+                    self._last[name] = t
             # None becomes NaN here.
             values = np.array(value, np.float64)
             self._columns.extend(key=key, dimension=dimension, at=at, value=values, status=status, run=run)  # type: ignore[arg-type]  # arrays and tuples alike
@@ -239,9 +242,6 @@ class EvidenceLog:
         plain = int(len(used) > 0 and used[0] == _PLAIN)
         self._run_ids = {runs[r]: i for i, r in enumerate(used[plain:].tolist())}
         columns.replace("run", run - plain)
-        pairs, last = np.unique((columns["key"].astype(np.int64) << 8 | columns["dimension"])[::-1], return_index=True)
-        at = columns["at"][::-1][last]
-        self._last = {(p >> 8, p & 255): t for p, t in zip(pairs.tolist(), at.tolist(), strict=True)}
 
     def _inventory(self, nodes: Mapping[str, NodeRecord]) -> _Inventory:
         cache = self._inventory_cache

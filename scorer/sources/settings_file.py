@@ -75,6 +75,7 @@ class _Placement(_Strict, frozen=True):
     stale_board_s: _Positive | None = None
     locality: dict[str, Annotated[float, Meta(ge=1, le=100)]] = {}
     topology: tuple[_Tree, ...] = ()
+    gpu_resources: Annotated[tuple[str, ...], Meta(min_length=1, max_length=64)] | None = None
     max_body_bytes: Annotated[int, Meta(ge=1024, le=1024**3)] | None = None
 
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,11 +26,22 @@ def batch(first: int, count: int, detail: str = "") -> Batch:
     )
 
 
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+
+
+def write_much(store: SampleStore) -> None:
+    for i in range(100):
+        store.write(batch(1000 * (i + 1), 100, detail="x" * 200)).result(10)
+
+
 def count(store: SampleStore) -> int:
     return sum(len(rows) for rows in store.sample_rows(0))
 
 
-def test_twice_is_once(tmp_path):
+def test_twice_is_once(tmp_path: Path) -> None:
     store = SampleStore.open(tmp_path / "s.db")
     assert len(store.write(batch(0, 10)).result(10).samples) == 10
     again = store.write(batch(5, 10)).result(10)
@@ -38,7 +50,7 @@ def test_twice_is_once(tmp_path):
     store.close()
 
 
-def test_everything_outlives_a_restart(tmp_path):
+def test_everything_outlives_a_restart(tmp_path: Path) -> None:
     store = SampleStore.open(tmp_path / "s.db")
     run = Run("r1", "gpu-0", "dcgm-inject", (1, 2), RunPhase.REVERTED, NOW - 60, NOW, (Residue("kmsg", "xid:79", 1),))
     gpus = (GpuFacts(0, "GPU-a", "H100", "0:1:0", 81559, 700.0, "570.1"), GpuFacts(1, "GPU-b"))
@@ -68,7 +80,7 @@ def test_everything_outlives_a_restart(tmp_path):
         (RunPhase.FAILED_REVERT, RunPhase.ACTIVE, RunPhase.FAILED_REVERT),
     ],
 )
-def test_a_late_report_never_turns_a_run_back(tmp_path, first, then, stands):
+def test_a_late_report_never_turns_a_run_back(tmp_path: Path, first: Any, then: Any, stands: Any) -> None:
     store = SampleStore.open(tmp_path / "s.db")
     for phase in (first, then):
         store.write(Batch("gpu-0", runs=(Run("r", "gpu-0", "k", (), phase, NOW - 9, NOW),))).result(10)
@@ -81,7 +93,7 @@ def test_a_late_report_never_turns_a_run_back(tmp_path, first, then, stands):
     store.close()
 
 
-def test_a_full_disk_refuses_and_recovers_by_itself(tmp_path):
+def test_a_full_disk_refuses_and_recovers_by_itself(tmp_path: Path) -> None:
     store = SampleStore.open(tmp_path / "s.db", max_pages=60)
     first = store.write(batch(0, 50)).result(10)
     assert len(first.samples) == 50
@@ -97,7 +109,7 @@ def test_a_full_disk_refuses_and_recovers_by_itself(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a small file system can be mounted by root only")
-def test_a_really_full_file_system(tmp_path):
+def test_a_really_full_file_system(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mounted = subprocess.run(
@@ -110,12 +122,10 @@ def test_a_really_full_file_system(tmp_path):
         assert len(store.write(batch(0, 50)).result(10).samples) == 50
         ballast = small / "ballast"
         ballast.write_bytes(b"")
-        with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
-            while True:
-                file.write(b"x" * 4096)
+        with pytest.raises(OSError, match="No space"):
+            fill(ballast)
         with pytest.raises(StoreError):
-            for i in range(100):
-                store.write(batch(1000 * (i + 1), 100, detail="x" * 200)).result(10)
+            write_much(store)
         kept = count(store)
         assert kept >= 50
         ballast.unlink()
@@ -130,7 +140,7 @@ def test_a_really_full_file_system(tmp_path):
         subprocess.run(["umount", str(small)], check=True)
 
 
-def test_one_bad_job_does_not_take_the_others(tmp_path):
+def test_one_bad_job_does_not_take_the_others(tmp_path: Path) -> None:
     store = SampleStore.open(tmp_path / "s.db")
     gate = threading.Event()
     store.submit(lambda _: gate.wait(10))
@@ -143,7 +153,7 @@ def test_one_bad_job_does_not_take_the_others(tmp_path):
     store.close()
 
 
-def test_a_locked_file_is_told_and_got_over(tmp_path):
+def test_a_locked_file_is_told_and_got_over(tmp_path: Path) -> None:
     store = SampleStore.open(tmp_path / "s.db", busy_timeout_s=0.05)
     other = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
@@ -155,7 +165,7 @@ def test_a_locked_file_is_told_and_got_over(tmp_path):
     store.close()
 
 
-def test_a_file_that_is_no_database_is_left_alone(tmp_path):
+def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     path.write_text("name,grade\ngpu-0,green\n" * 100)
     before = path.read_bytes()
@@ -165,7 +175,7 @@ def test_a_file_that_is_no_database_is_left_alone(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["s.db", "s.db.lock"]
 
 
-def test_a_damaged_database_is_left_alone(tmp_path):
+def test_a_damaged_database_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     path.write_bytes(b"SQLite format 3\0" + b"\x07" * 4096)
     before = path.read_bytes()
@@ -174,7 +184,7 @@ def test_a_damaged_database_is_left_alone(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_a_strangers_database_is_left_alone(tmp_path):
+def test_a_strangers_database_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     other = sqlite3.connect(path)
     other.execute("CREATE TABLE cookies (host TEXT)")
@@ -185,7 +195,7 @@ def test_a_strangers_database_is_left_alone(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_a_newer_schema_is_refused(tmp_path):
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     SampleStore.open(path).close()
     other = sqlite3.connect(path)
@@ -195,7 +205,7 @@ def test_a_newer_schema_is_refused(tmp_path):
         SampleStore.open(path)
 
 
-def test_two_servers_never_share_a_file(tmp_path):
+def test_two_servers_never_share_a_file(tmp_path: Path) -> None:
     store = SampleStore.open(tmp_path / "s.db")
     with pytest.raises(StoreError, match="another gpugrade is using it"):
         SampleStore.open(tmp_path / "s.db")
@@ -203,12 +213,12 @@ def test_two_servers_never_share_a_file(tmp_path):
     SampleStore.open(tmp_path / "s.db").close()
 
 
-def test_a_missing_folder_is_named(tmp_path):
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no such folder"):
         SampleStore.open(tmp_path / "none" / "s.db")
 
 
-def test_the_old_is_pruned_and_the_size_is_bounded(tmp_path):
+def test_the_old_is_pruned_and_the_size_is_bounded(tmp_path: Path) -> None:
     store = SampleStore.open(tmp_path / "s.db", retention=Retention(max_age_s=500, every_s=0.05))
     store.write(batch(0, 1000)).result(10)
     until(lambda: count(store) < 1000, "what is older than 500 s goes")
@@ -223,6 +233,7 @@ def test_the_old_is_pruned_and_the_size_is_bounded(tmp_path):
 KILLED = """
 import os, sys
 from pathlib import Path
+from typing import Any
 sys.path[:0] = [p for p in {paths!r}]
 from scorer.store import SampleStore
 from tests.process.test_service_store import batch
@@ -233,7 +244,7 @@ for i in range(10_000):
 """
 
 
-def test_what_was_acknowledged_survives_kill_9(tmp_path):
+def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     code = KILLED.format(paths=sys.path, path=str(path))
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -250,7 +261,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path):
     store.close()
 
 
-def test_the_path_is_told(tmp_path):
+def test_the_path_is_told(tmp_path: Path) -> None:
     store = SampleStore.open(Path(tmp_path) / "s.db")
     assert store.size() > 0
     store.close()

@@ -2,8 +2,11 @@
 
 import math
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,12 +20,12 @@ NOW = 1_780_000_000.0
 NODES = {name: NodeRecord(name, gpus=2, expected_gpus=2) for name in ("gpu-0", "gpu-1")}
 
 
-def gpu_rows(log: EvidenceLog, nodes=NODES) -> list[tuple[int, float]]:
+def gpu_rows(log: EvidenceLog, nodes: Mapping[str, NodeRecord] = NODES) -> list[tuple[int, float]]:
     columns = log.evidence(NOW, nodes).samples
     return list(zip(columns.gpu.tolist(), columns.at.tolist(), strict=True))
 
 
-def test_rows_count_gpus_node_after_node():
+def test_rows_count_gpus_node_after_node() -> None:
     log = EvidenceLog()
     log.add_samples(
         [sample("a", NOW - 3, "gpu-1", 1), sample("b", NOW - 2, "gpu-0", 1), sample("c", NOW - 1, "gpu-1", 0)]
@@ -30,7 +33,7 @@ def test_rows_count_gpus_node_after_node():
     assert gpu_rows(log) == [(3, NOW - 3), (1, NOW - 2), (2, NOW - 1)]
 
 
-def test_the_uuid_wins_over_the_index_and_a_gone_gpu_is_dropped():
+def test_the_uuid_wins_over_the_index_and_a_gone_gpu_is_dropped() -> None:
     log = EvidenceLog()
     log.set_gpus("gpu-0", (GpuFacts(0, "GPU-a"), GpuFacts(1, "GPU-b")))
     by_uuid = Sample("a", NOW - 3, "gpu-0", 0, "GPU-b", Dimension.COMPUTE, 1.0)
@@ -41,7 +44,7 @@ def test_the_uuid_wins_over_the_index_and_a_gone_gpu_is_dropped():
     assert log.evidence(NOW, NODES).dropped == {"sample-of-unknown-gpu": 2}
 
 
-def test_a_gpu_that_was_exchanged_leaves_its_samples_behind():
+def test_a_gpu_that_was_exchanged_leaves_its_samples_behind() -> None:
     log = EvidenceLog()
     log.set_gpus("gpu-0", (GpuFacts(0, "GPU-a"), GpuFacts(1, "GPU-b")))
     log.add_samples([Sample("a", NOW - 3, "gpu-0", 0, "GPU-a", Dimension.COMPUTE, 1.0)])
@@ -50,7 +53,7 @@ def test_a_gpu_that_was_exchanged_leaves_its_samples_behind():
     assert gpu_rows(log) == []
 
 
-def test_a_whole_nodes_sample_counts_for_each_of_its_gpus():
+def test_a_whole_nodes_sample_counts_for_each_of_its_gpus() -> None:
     log = EvidenceLog()
     log.add_samples(
         [sample("a", NOW - 3, "gpu-1", -1), sample("b", NOW - 2, "gpu-0", 0), sample("c", NOW - 1, "gpu-0", -1)]
@@ -58,7 +61,7 @@ def test_a_whole_nodes_sample_counts_for_each_of_its_gpus():
     assert gpu_rows(log) == [(2, NOW - 3), (3, NOW - 3), (0, NOW - 2), (0, NOW - 1), (1, NOW - 1)]
 
 
-def test_a_tagged_sample_never_passes_for_a_plain_one():
+def test_a_tagged_sample_never_passes_for_a_plain_one() -> None:
     log = EvidenceLog()
     log.add_samples([sample("a", NOW - 3), sample("b", NOW - 2, run="r1"), sample("c", NOW - 1)])
     before = log.evidence(NOW, NODES)
@@ -72,13 +75,13 @@ def test_a_tagged_sample_never_passes_for_a_plain_one():
     assert log.evidence(NOW, NODES).runs[1].phase is RunPhase.REVERTED
 
 
-def test_nothing_new_means_the_same_columns():
+def test_nothing_new_means_the_same_columns() -> None:
     log = EvidenceLog()
     log.add_samples([sample("a", NOW - 3)])
     assert log.evidence(NOW, NODES).samples is log.evidence(NOW + 1, NODES).samples
 
 
-def test_a_snapshot_never_changes():
+def test_a_snapshot_never_changes() -> None:
     log = EvidenceLog()
     log.add_samples([sample(f"a{i}", NOW - 1000 + i) for i in range(100)])
     first = log.evidence(NOW, NODES).samples
@@ -90,7 +93,7 @@ def test_a_snapshot_never_changes():
     assert (first.value == 700.0).all()
 
 
-def test_missing_gpus_have_rows_but_slices_do_not():
+def test_missing_gpus_have_rows_but_slices_do_not() -> None:
     log = EvidenceLog()
     log.set_gpus("gpu-0", (GpuFacts(0, "GPU-a"),))
     log.set_gpus("mig", (GpuFacts(0, "GPU-m"),))
@@ -101,7 +104,7 @@ def test_missing_gpus_have_rows_but_slices_do_not():
     assert [g.product for g in facts["new"].gpus] == ["H100"] * 4
 
 
-def test_the_old_is_forgotten():
+def test_the_old_is_forgotten() -> None:
     log = EvidenceLog(retention_s=100)
     log.add_samples([sample("a", NOW - 300, "gpu-0"), sample("b", NOW - 50, "gpu-1")])
     log.add_runs([Run("old", "gpu-0", "k", (), RunPhase.REVERTED, NOW - 400, NOW - 300)])
@@ -114,7 +117,7 @@ def test_the_old_is_forgotten():
     assert gpu_rows(log) == [(2, NOW - 50), (0, NOW - 1)]
 
 
-def test_one_nodes_kernel_log_does_not_drown_the_others():
+def test_one_nodes_kernel_log_does_not_drown_the_others() -> None:
     log = EvidenceLog()
     log.add_kernel([KernelMessage("gpu-1", NOW - 9000, "quiet")])
     log.add_kernel(KernelMessage("gpu-0", NOW - 5000 + i, f"line {i}") for i in range(5000))
@@ -137,7 +140,7 @@ SAMPLES = st.lists(
 
 
 @given(st.lists(SAMPLES, max_size=4))
-def test_however_they_arrive_they_stand_in_time_order(batches):
+def test_however_they_arrive_they_stand_in_time_order(batches: Any) -> None:
     log = EvidenceLog()
     log.add_runs([Run("r", "gpu-0", "k", (), RunPhase.ACTIVE, NOW)])
     want: list[tuple[int, int, float, int]] = []
@@ -147,8 +150,8 @@ def test_however_they_arrive_they_stand_in_time_order(batches):
         )
         for node, gpu, dimension, t, run in rows:
             base = 2 * int(node[-1])
-            for row in [base, base + 1] if gpu < 0 else [base + gpu]:
-                want.append((row, int(dimension), NOW - 100 + t, 0 if run else -1))
+            rows_of = [base, base + 1] if gpu < 0 else [base + gpu]
+            want.extend((row, int(dimension), NOW - 100 + t, 0 if run else -1) for row in rows_of)
         found = log.evidence(NOW, NODES).samples
         got = list(
             zip(found.gpu.tolist(), found.dimension.tolist(), found.at.tolist(), found.run.tolist(), strict=True)
@@ -161,7 +164,7 @@ def test_however_they_arrive_they_stand_in_time_order(batches):
         assert all(math.isnan(v) == ((at - NOW + 100) % 7 == 0) for v, at in zip(found.value, found.at, strict=True))
 
 
-def test_time_is_not_read(monkeypatch):
+def test_time_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 1 / 0)
     log = EvidenceLog()
     log.add_samples([sample("a", NOW)])

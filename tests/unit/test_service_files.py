@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,13 +16,13 @@ from scorer.model.grade import Grade, Sensitivity
 from scorer.model.policy import GradingPolicy, Mode, PlacementPolicy, Settings, UnknownPolicy
 from scorer.sources.fleet_file import FleetFileSource, load_fleet
 from scorer.sources.settings_file import dump_settings, load_settings
-from scorer.sources.yaml_file import WatchedFile
+from scorer.sources.yaml_file import WatchedFile, read_bounded
 from tests.service_support import fleet_document, until, write_fleet
 
 HEAD = "apiVersion: config.gpugrade.dev/v1alpha1\nkind: Fleet\n"
 
 
-def test_a_fleet_becomes_a_view(tmp_path):
+def test_a_fleet_becomes_a_view(tmp_path: Path) -> None:
     pods = [
         {"name": "a", "node": "gpu-1", "gpus": 1, "gang": {"kind": "kueue-pod-group", "name": "g"}},
         {"name": "b", "node": "gpu-2", "gpus": 5},
@@ -64,7 +66,7 @@ def test_a_fleet_becomes_a_view(tmp_path):
         ("\x00\x01", "is not YAML"),
     ],
 )
-def test_mistakes_in_a_fleet_file_are_named(tmp_path, text, says):
+def test_mistakes_in_a_fleet_file_are_named(tmp_path: Path, text: Any, says: Any) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=says) as caught:
@@ -72,7 +74,7 @@ def test_mistakes_in_a_fleet_file_are_named(tmp_path, text, says):
     assert str(path) in str(caught.value)
 
 
-def test_a_fleet_file_that_is_missing_binary_or_huge(tmp_path):
+def test_a_fleet_file_that_is_missing_binary_or_huge(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_fleet(tmp_path / "none.yaml", 1, 0.0)
     (tmp_path / "b.yaml").write_bytes(b"\xff\xfe\xfa")
@@ -84,7 +86,7 @@ def test_a_fleet_file_that_is_missing_binary_or_huge(tmp_path):
         load_fleet(tmp_path / "h.yaml", 1, 0.0)
 
 
-def test_a_changed_file_is_followed_and_a_bad_one_is_not(tmp_path):
+def test_a_changed_file_is_followed_and_a_bad_one_is_not(tmp_path: Path) -> None:
     path = write_fleet(tmp_path / "f.yaml")
     source = FleetFileSource(path, poll_s=0.02)
     first = source.current
@@ -101,24 +103,24 @@ def test_a_changed_file_is_followed_and_a_bad_one_is_not(tmp_path):
     source.stop()
 
 
-def test_a_touched_file_is_not_a_changed_one(tmp_path):
+def test_a_touched_file_is_not_a_changed_one(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_text("a")
-    watched = WatchedFile(path, lambda p: p.read_text())
+    watched = WatchedFile(path, lambda p: read_bounded(p, 100))
     os.utime(path, ns=(1, 1))
     assert not watched.poll()
     path.write_text("b")
     assert watched.poll()
-    assert watched.current == "b"
+    assert watched.current == b"b"
     path.unlink()
     watched.poll()
-    assert watched.current == "b"
+    assert watched.current == b"b"
 
 
 SETTINGS = "apiVersion: config.gpugrade.dev/v1alpha1\nkind: Settings\n"
 
 
-def test_settings_default_add_and_replace(tmp_path):
+def test_settings_default_add_and_replace(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(SETTINGS)
     assert load_settings(path) == Settings()
@@ -162,7 +164,7 @@ def test_settings_default_add_and_replace(tmp_path):
         ("placement: {colour: red}", "unknown field `colour`"),
     ],
 )
-def test_mistakes_in_settings_are_named(tmp_path, text, says):
+def test_mistakes_in_settings_are_named(tmp_path: Path, text: Any, says: Any) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(SETTINGS + text)
     with pytest.raises(ConfigError, match=says):
@@ -187,13 +189,13 @@ def test_mistakes_in_settings_are_named(tmp_path, text, says):
         ),
     )
 )
-def test_what_is_dumped_reads_back_the_same(tmp_path_factory, settings):
+def test_what_is_dumped_reads_back_the_same(tmp_path_factory: pytest.TempPathFactory, settings: Any) -> None:
     path = tmp_path_factory.mktemp("s") / "s.yaml"
     path.write_text(dump_settings(settings))
     assert load_settings(path) == settings
 
 
-def test_a_dump_shows_every_setting():
+def test_a_dump_shows_every_setting() -> None:
     shown = yaml.safe_load(dump_settings(Settings()))
     for section in ("grading", "placement"):
         fields = {f.name.replace("_", "").lower() for f in dataclasses.fields(getattr(Settings(), section))}
