@@ -1,6 +1,7 @@
 """The heat map of the page: nodes as cells, by rack, with their GPUs and the reasons of what is not green."""
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ COLUMNS: Final = 4
 LETTERS: Final[Mapping[Grade, str]] = {Grade.GREEN: "G", Grade.UNKNOWN: "?", Grade.YELLOW: "Y", Grade.RED: "R"}
 #: The order of counts, of the legend and of the table.
 WORST_FIRST: Final = (Grade.RED, Grade.YELLOW, Grade.UNKNOWN, Grade.GREEN)
+_DIGITS: Final = re.compile(r"([0-9]{1,18})")
 _REACH_WORDS: Final[Mapping[Reach, str]] = {
     Reach.MULTI_GPU: "jobs of several GPUs",
     Reach.GANG: "gangs",
@@ -71,6 +73,12 @@ class Rack:
     cells: tuple[Cell, ...]
 
 
+def natural_key(name: str) -> tuple[tuple[str, int], ...]:
+    """Order in which people count: ``n2`` before ``n10``."""
+    parts = _DIGITS.split(name)
+    return tuple((parts[i], int(parts[i + 1]) if i + 1 < len(parts) else -1) for i in range(0, len(parts), 2))
+
+
 class Fleet:
     """Board and view brought together: nodes of either, by name, with what the chosen job type makes of them."""
 
@@ -85,7 +93,7 @@ class Fleet:
         self.board, self.view = board, view
         known: set[str] = set(view.nodes if view is not None else ())
         known.update(board.nodes if board is not None else ())
-        self.names = sorted(known)
+        self.names = sorted(known, key=natural_key)
         self.types: list[JobType] = []
         self.by_type: dict[str, dict[str, Grade]] = {}
         if board is not None:
@@ -136,7 +144,7 @@ def racks_of(fleet: Fleet, anchors: Mapping[str, str]) -> tuple[str | None, tupl
     members: defaultdict[str | None, list[str]] = defaultdict(list)
     for name in fleet.names:
         members[domain.get(name)].append(name)
-    order = sorted(name for name in members if name is not None)
+    order = sorted((name for name in members if name is not None), key=natural_key)
     racks = [_rack(fleet, name, members[name], anchors) for name in order]
     if None in members:
         racks.append(_rack(fleet, "not in a known one" if order else "all nodes", members[None], anchors))
@@ -144,7 +152,7 @@ def racks_of(fleet: Fleet, anchors: Mapping[str, str]) -> tuple[str | None, tupl
 
 
 def _rack(fleet: Fleet, name: str, nodes: list[str], anchors: Mapping[str, str]) -> Rack:
-    shared = _shared(nodes[0], nodes[-1])
+    shared = _shared(min(nodes), max(nodes))
     cells = []
     for i, node in enumerate(nodes):
         row, column = divmod(i, COLUMNS)
@@ -174,7 +182,7 @@ def _rack(fleet: Fleet, name: str, nodes: list[str], anchors: Mapping[str, str])
 
 
 def _shared(first: str, last: str) -> int:
-    """How many characters the names of sorted nodes begin with alike, by the first and the last of them."""
+    """How many characters all names begin with alike, by the first and the last of them in plain order."""
     alike = zip(first, last, strict=False)
     return next((i for i, (a, b) in enumerate(alike) if a != b), 0)
 

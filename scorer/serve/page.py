@@ -186,7 +186,7 @@ def _parts(counts: Sequence[tuple[Grade, int]], total: int) -> tuple[Part, ...]:
 def _anchors(fleet: Fleet) -> dict[str, str]:
     """Nodes that get a row in the table, worst first, each with the fragment that cells link to."""
     bad = [name for name in fleet.names if fleet.grades[name] is not Grade.GREEN]
-    bad.sort(key=lambda name: (-fleet.grades[name], name))
+    bad.sort(key=lambda name: -fleet.grades[name])
     return {name: f"n{i}" for i, name in enumerate(bad[:MAX_ROWS])}
 
 

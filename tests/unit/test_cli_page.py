@@ -210,3 +210,15 @@ def test_a_board_of_fewer_job_types_than_the_policy_is_drawn_without_the_others(
 )
 def test_span(seconds: float, expected: str) -> None:
     assert span(seconds) == expected
+
+
+def test_names_are_in_the_order_of_counting_and_labels_without_what_all_share() -> None:
+    names = [f"ip-10-0-0-{i}.eu.compute.internal" for i in (133, 22, 4)]
+    page = render(make_board({name: {} for name in names}), make_view(dict.fromkeys(names, "r1")))
+    assert [text for text in page.of("text") if text.isdigit()] == ["4", "22", "133"]
+
+
+def test_racks_are_in_the_order_of_counting() -> None:
+    racks = {"a": "r10", "b": "r2", "c": "row", "d": "r"}
+    page = render(make_board({name: {} for name in racks}), make_view(dict(racks)))
+    assert [text for tag, text in page.text if tag == "b"][-4:] == ["r", "r2", "r10", "row"]
