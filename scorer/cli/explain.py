@@ -5,10 +5,11 @@ from typing import Any
 import click
 from gpugrade.v1 import grading_pb2, placement_pb2
 
-from scorer.cli.client import Client, grade_of, parse_sensitivity, question, rounded, seconds_between, stamp
+from scorer.cli.client import Client, grade_of, rounded, seconds_between, stamp
 from scorer.cli.gpus import gpu_document, gpu_table
 from scorer.cli.nodes import item_age
 from scorer.cli.output import Answer, Column, Facts, Table, age, number
+from scorer.cli.question import parse_sensitivity, question
 from scorer.model.grade import Grade
 
 

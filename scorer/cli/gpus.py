@@ -5,8 +5,9 @@ from typing import Any
 import click
 from gpugrade.v1 import grading_pb2
 
-from scorer.cli.client import Client, grade_of, question, rounded, stamp
+from scorer.cli.client import Client, grade_of, rounded, stamp
 from scorer.cli.output import Answer, Column, Table, number
+from scorer.cli.question import question
 from scorer.model.dimension import Dimension
 from scorer.model.grade import Grade
 

@@ -2,8 +2,9 @@
 
 import click
 
-from scorer.cli.client import Client, question, rounded
+from scorer.cli.client import Client, rounded
 from scorer.cli.output import Answer, Column, Table, number
+from scorer.cli.question import question
 from scorer.model.dimension import Dimension
 
 

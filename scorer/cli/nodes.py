@@ -5,8 +5,9 @@ from typing import Any
 import click
 from gpugrade.v1 import grading_pb2
 
-from scorer.cli.client import Client, grade_of, parse_names, question, rounded, stamp
+from scorer.cli.client import Client, grade_of, rounded, stamp
 from scorer.cli.output import Answer, Column, Table, age, number
+from scorer.cli.question import parse_names, question
 from scorer.model.grade import Grade
 
 

@@ -5,8 +5,9 @@ from typing import Any
 import click
 from gpugrade.v1 import placement_pb2
 
-from scorer.cli.client import Client, parse_names, parse_sensitivity, question, rounded
+from scorer.cli.client import Client, rounded
 from scorer.cli.output import Answer, Column, Facts, Table, number
+from scorer.cli.question import parse_names, parse_sensitivity, question
 from scorer.model.grade import Grade
 
 MAX_PODS = 100_000
