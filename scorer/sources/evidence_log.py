@@ -97,6 +97,7 @@ class EvidenceLog:
         self._runs: dict[str, Run] = {}
         self._kernel: dict[str, deque[KernelMessage]] = {}
         self._gpus: dict[str, tuple[GpuFacts, ...]] = {}
+        self._suggested: dict[str, dict[int, GpuFacts]] = {}
         self._last: dict[str, float] = {}
         self._unordered = False
         self._compact_at = 0.0
@@ -170,6 +171,20 @@ class EvidenceLog:
                 self._gpus[node] = gpus
                 self._inventory_version += 1
                 self._changes += 1
+
+    def suggest_gpus(self, node: str, gpus: Mapping[int, GpuFacts]) -> None:
+        """Say what GPUs a node seems to have; its own report, where there is one, wins.
+
+        A GPU that is missing this time stays known: what fell off the bus is still of the node.
+        """
+        with self._lock:
+            known = self._suggested.get(node, {})
+            merged = {**known, **gpus}
+            if merged != known:
+                self._suggested[node] = merged
+                if node not in self._gpus:
+                    self._inventory_version += 1
+                    self._changes += 1
 
     def evidence(
         self,
@@ -265,7 +280,9 @@ class EvidenceLog:
 
     def _facts(self, record: NodeRecord) -> tuple[GpuFacts, ...]:
         """GPUs that were reported, and plain entries for those that should be there but were not."""
-        known = {gpu.index: gpu for gpu in self._gpus.get(record.name, ())}
+        known = {gpu.index: gpu for gpu in self._gpus.get(record.name, ())} or dict(
+            self._suggested.get(record.name, {})
+        )
         count = record.gpus if record.expected_gpus is None else record.expected_gpus
         if not known or count <= _MAX_PHYSICAL:
             for index in range(count):
