@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import importlib.metadata
+import os
 from typing import Any
 
 import click
@@ -44,6 +45,10 @@ class LazyGroup(click.Group):
         """Import the subcommand, or return nothing if there is none of that name."""
         if cmd_name not in SUBCOMMANDS:
             return None
+        if cmd_name != "serve":
+            # gRPC's core logs lost connections by itself; commands say it in one line of their own. It reads this
+            # when it is loaded.
+            os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         module = importlib.import_module(f"scorer.cli.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command

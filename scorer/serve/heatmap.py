@@ -216,13 +216,14 @@ def _pips(fleet: Fleet, node: str) -> tuple[Pip, ...]:
 
 
 def reasons_of(fleet: Fleet, node: str) -> tuple[str, ...]:
-    """Why a node is not green: its findings, else what the figures say."""
+    """Why a node is not green: what gave it its grade, else what is known besides, else what the figures say."""
     row = fleet.row(node)
     if row is None or fleet.board is None:
         return ("not graded yet",)
     if fleet.grades[node] is Grade.GREEN:
         return ()
-    findings = [f for f in fleet.board.findings[row] if f.grade is not Grade.GREEN]
+    all_findings = fleet.board.findings[row]
+    findings = [f for f in all_findings if f.grade is not Grade.GREEN] or all_findings
     if findings:
         more = len(findings) - MAX_REASONS
         told = tuple(_told(finding) for finding in findings[:MAX_REASONS])

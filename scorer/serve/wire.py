@@ -78,7 +78,7 @@ class _Uid(Struct, frozen=True):
 
 
 class _MetaVictims(Struct, frozen=True):
-    Pods: list[_Uid] | None = None
+    Pods: list[_Uid | None] | None = None
     NumPDBViolations: int = 0
 
 
@@ -88,9 +88,9 @@ class _Victims(Struct, frozen=True):
 
 
 class _PreemptArgs(Struct, frozen=True):
-    Pod: _Pod | UnsetType | None = UNSET
-    NodeNameToVictims: dict[str, _Victims | None] | UnsetType | None = UNSET
-    NodeNameToMetaVictims: dict[str, _MetaVictims | None] | UnsetType | None = UNSET
+    Pod: _Pod | None = None
+    NodeNameToVictims: dict[str, _Victims | None] | None = None
+    NodeNameToMetaVictims: dict[str, _MetaVictims | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,7 @@ _POD = msgspec.json.Decoder(_Pod)
 _NODE = msgspec.json.Decoder(_Node)
 _NODE_LIST = msgspec.json.Decoder(_NodeList)
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
-_OBJECTS = msgspec.json.Decoder(dict[str, Raw | None])
-_LIST = msgspec.json.Decoder(list[Raw | None])
+_LIST = msgspec.json.Decoder(list[Raw])
 _ENCODER = msgspec.json.Encoder()
 #: How to say to a caller that the body was not what it should be.
 _SEND = "send the JSON of an ExtenderArgs object"
@@ -186,16 +185,15 @@ def decode_preempt(body: bytes) -> PreemptCall:
     send = "send the JSON of an ExtenderPreemptionArgs object"
     fields = ("Pod", "NodeNameToVictims", "NodeNameToMetaVictims")
     try:
-        args = _PREEMPT.decode(body)
-        if UNSET in (args.Pod, args.NodeNameToVictims, args.NodeNameToMetaVictims):
-            args = _PREEMPT.decode(_respelt_victims(_respelt(body, fields)))
+        # Preemption is rare and its bodies are small: the spelling is put right whatever it was.
+        args = _PREEMPT.decode(_respelt_victims(_respelt(body, fields)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestError(_wrong_json(error, send)) from error
     victims: dict[str, Victims] = {}
     if args.NodeNameToMetaVictims:
         for node, meta in args.NodeNameToMetaVictims.items():
             pods = (meta.Pods if meta else None) or ()
-            victims[node] = Victims(tuple(p.UID for p in pods), meta.NumPDBViolations if meta else 0)
+            victims[node] = Victims(tuple(p.UID for p in pods if p is not None), meta.NumPDBViolations if meta else 0)
     elif args.NodeNameToVictims:
         for node, whole in args.NodeNameToVictims.items():
             metas = [p.metadata for p in (whole.Pods if whole else None) or () if p is not None]
@@ -352,19 +350,22 @@ def _respelt_victims(body: bytes) -> bytes:
     outer: dict[str, object] = dict(_OBJECT.decode(body))
     for field in ("NodeNameToVictims", "NodeNameToMetaVictims"):
         value = outer.get(field)
-        if not isinstance(value, Raw) or bytes(value) == b"null":
-            continue
-        victims = {}
-        for node, one in _OBJECTS.decode(value).items():
-            if one is None:
-                continue
-            inner: dict[str, object] = dict(_OBJECT.decode(_respelt(bytes(one), ("Pods", "NumPDBViolations"))))
-            pods = inner.get("Pods")
-            if field == "NodeNameToMetaVictims" and isinstance(pods, Raw) and bytes(pods) != b"null":
-                inner["Pods"] = [Raw(_respelt(bytes(p), ("UID",))) for p in _LIST.decode(pods) if p is not None]
-            victims[node] = inner
-        outer[field] = victims
+        if isinstance(value, Raw) and not _is_null(value):
+            nodes = _OBJECT.decode(value)
+            outer[field] = {node: one if _is_null(one) else _respelt_one(one) for node, one in nodes.items()}
     return _ENCODER.encode(outer)
+
+
+def _respelt_one(victims: Raw) -> dict[str, object]:
+    inner: dict[str, object] = dict(_OBJECT.decode(_respelt(bytes(victims), ("Pods", "NumPDBViolations"))))
+    pods = inner.get("Pods")
+    if isinstance(pods, Raw) and not _is_null(pods):
+        inner["Pods"] = [pod if _is_null(pod) else Raw(_respelt(bytes(pod), ("UID",))) for pod in _LIST.decode(pods)]
+    return inner
+
+
+def _is_null(value: Raw) -> bool:
+    return bytes(value).strip() == b"null"
 
 
 def _wrong_json(error: Exception, send: str) -> str:

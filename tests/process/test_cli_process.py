@@ -166,3 +166,50 @@ def test_watch_in_json_is_one_document_a_change(canned: Canned) -> None:
         assert process.stderr is not None
         assert process.stderr.read() == ""
         assert process.wait(LIMIT_S) == 0
+
+
+def test_watch_on_a_terminal_redraws_and_leaves_on_interrupt(canned: Canned) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, "nodes", "--watch", "--interval", "0.05"],
+        env=environment(canned, TERM="xterm-256color", COLUMNS="160", LINES="40"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        drawn = b""
+        while b"row remap pending" not in drawn:
+            drawn += os.read(ours, 65536)
+        canned.nodes[3].reasons[0] = "repaired"
+        while b"repaired" not in drawn:
+            drawn += os.read(ours, 65536)
+        process.send_signal(signal.SIGINT)
+        try:
+            while chunk := os.read(ours, 65536):
+                drawn += chunk
+        except OSError:
+            pass  # the other end is closed: the command has left
+        os.close(ours)
+        assert process.wait(LIMIT_S) == 130
+        assert b"Traceback" not in drawn
+
+
+def test_watch_outlives_a_server_for_a_while_and_then_says_that_it_is_away() -> None:
+    with running(Canned()) as canned:
+        process = subprocess.Popen(
+            [*COMMAND, "nodes", "-w", "--interval", "0.05", "-o", "name", "--grade", "red"],
+            env=environment(canned),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "node/gpu-r01-n02\n"
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 2
+    assert out == ""
+    note, error = err.splitlines()
+    assert note.startswith(f"Note: no gpugrade server answers gRPC at {canned.address}")
+    assert note.endswith("; trying again")
+    assert error.startswith("Error: no gpugrade server answers")

@@ -222,3 +222,10 @@ def test_racks_are_in_the_order_of_counting() -> None:
     racks = {"a": "r10", "b": "r2", "c": "row", "d": "r"}
     page = render(make_board({name: {} for name in racks}), make_view(dict(racks)))
     assert [text for tag, text in page.text if tag == "b"][-4:] == ["r", "r2", "r10", "row"]
+
+
+def test_a_grade_that_waits_for_a_probe_says_so_but_remarks_never_stand_beside_reasons() -> None:
+    remark = Finding("waiting", Grade.GREEN, Reach.ALL, -1, "waiting for a clean probe")
+    grades = {name: {"train-multi": Grade.YELLOW} for name in ("n1", "n2")}
+    page = render(make_board(grades, {"n1": [remark], "n2": [SLOW, remark]}), make_view({"n1": "r1", "n2": "r1"}))
+    assert page.of("title")[1:] == [f"n1: yellow, {remark.text}", f"n2: yellow, {SLOW.text}"]
