@@ -63,6 +63,8 @@ class PlacementPolicy:
     """Relative time of a gang by the level that it spans; across is PAL's default."""
     topology: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Trees as (name, label keys nearest first); empty: known presets are detected."""
+    gpu_resources: tuple[str, ...] = ("nvidia.com/gpu", "nvidia.com/mig-*")
+    """Extended resources that mean GPUs. A name that ends in ``*`` is a prefix and means slices of a GPU."""
     max_body_bytes: int = 64 * 1024 * 1024
     """Bodies above this are refused. 15,000 names with a pod are 0.6 MB; whole Node objects are 17 KB each."""
 

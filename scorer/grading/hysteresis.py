@@ -1,0 +1,164 @@
+"""What keeps a grade from flapping: rises that wait for a second good probe, and nodes that wait for a clean one."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scorer.grading.baseline import Fleet
+from scorer.grading.chance import grade_of
+from scorer.grading.draft import Draft
+from scorer.grading.facts import NodeView
+from scorer.grading.predict import Prediction
+from scorer.grading.series import Bools
+from scorer.model.board import GradeBoard
+from scorer.model.evidence import Evidence, Run, RunPhase
+from scorer.model.grade import Sensitivity
+from scorer.model.policy import GradingPolicy
+
+#: A GPU that was slower than this, and is now faster by as much, has risen.
+_STEP = 0.02
+
+
+def settle(
+    draft: Draft,
+    evidence: Evidence,
+    fleet: Fleet,
+    prediction: Prediction,
+    now: float,
+    policy: GradingPolicy,
+    previous: GradeBoard | None,
+) -> NDArray[np.int64]:
+    """Hold back what must not change yet; ``draft`` is changed in place.
+
+    Returns:
+        int64 (N,): each node's row on the previous board, or -1 where it had none with as many GPUs and job types.
+    """
+    same = _rows_before(evidence, fleet, policy, previous)
+    waiting, exempt = _runs_by_row(evidence, fleet, prediction)
+    if previous is not None:
+        held = _hold_rises(draft, fleet, prediction, policy, previous, same, exempt | waiting.keys())
+        for row in held:
+            view = NodeView(evidence.nodes[row], now, policy)
+            view.add(
+                "rise-held",
+                -1,
+                "one probe looks better than before; the grade rises when a second agrees",
+                source="probe",
+            )
+            draft.findings[row] = (*draft.findings[row], *view.findings)
+    for row, run in waiting.items():
+        _wait_for_clean_probe(draft, row, run, evidence, now, policy, previous, int(same[row]))
+    return same
+
+
+def _rows_before(
+    evidence: Evidence, fleet: Fleet, policy: GradingPolicy, previous: GradeBoard | None
+) -> NDArray[np.int64]:
+    names = [n.name for n in evidence.nodes]
+    if previous is None or previous.job_types != tuple(t.name for t in policy.job_types):
+        return np.full(len(names), -1, np.int64)
+    same = np.fromiter((previous.row.get(name, -1) for name in names), np.int64, len(names))
+    counts = np.diff(fleet.gpu_start)
+    before = np.diff(previous.gpu_start)
+    fits = (same >= 0) & (counts == np.where(same >= 0, before[np.maximum(same, 0)] if before.size else 0, -1))
+    return np.where(fits, same, -1)
+
+
+def _touched(run: Run, row: int, evidence: Evidence, fleet: Fleet) -> list[int]:
+    """GPU rows that a run touched."""
+    start = int(fleet.gpu_start[row])
+    gpus = evidence.nodes[row].gpus
+    return [start + i for i, g in enumerate(gpus) if not run.gpus or g.index in run.gpus]
+
+
+def _runs_by_row(evidence: Evidence, fleet: Fleet, prediction: Prediction) -> tuple[dict[int, Run], set[int]]:
+    """Which nodes wait for a clean probe after which run, and which have had one and may rise by it at once."""
+    row_of = {n.name: i for i, n in enumerate(evidence.nodes)} if evidence.runs else {}
+    waiting: dict[int, Run] = {}
+    clean: set[int] = set()
+    for run in evidence.runs:
+        row = row_of.get(run.node)
+        if row is None or run.phase is not RunPhase.REVERTED or not math.isfinite(run.ended):
+            continue
+        touched = _touched(run, row, evidence, fleet)
+        if touched and not np.any(prediction.clean_at[touched] > run.ended):
+            waiting[row] = run
+        else:
+            clean.add(row)
+    return waiting, clean
+
+
+def _hold_rises(
+    draft: Draft,
+    fleet: Fleet,
+    prediction: Prediction,
+    policy: GradingPolicy,
+    previous: GradeBoard,
+    same: NDArray[np.int64],
+    exempt: set[int],
+) -> list[int]:
+    """Keep the grade of what looks faster than before until the two newest probes agree on it; return these rows."""
+    rows = np.array([r for r in np.flatnonzero(same >= 0).tolist() if r not in exempt], np.int64)
+    if rows.size == 0:
+        return []
+    held = rows[_risen_unsettled(fleet, prediction, previous, same, rows)]
+    for row in held.tolist():
+        b = int(same[row])
+        for s in Sensitivity:
+            before, chance = grade_of(
+                previous.slowdown[b].astype(np.float64),
+                previous.low[b].astype(np.float64),
+                previous.high[b].astype(np.float64),
+                policy.thresholds[s],
+            )
+            better = (draft.grade[row, ..., s] < before) & (previous.grade[b, ..., s] >= before)
+            draft.grade[row, ..., s] = np.where(better, before, draft.grade[row, ..., s])
+            draft.confidence[row, ..., s] = np.where(better, chance, draft.confidence[row, ..., s])
+        slower = previous.slowdown[b] > draft.slowdown[row]
+        for name in ("slowdown", "low", "high"):
+            mine, old = getattr(draft, name)[row], getattr(previous, name)[b]
+            mine[slower] = old[slower]
+    return [int(row) for row in held]
+
+
+def _risen_unsettled(
+    fleet: Fleet, prediction: Prediction, previous: GradeBoard, same: NDArray[np.int64], rows: NDArray[np.int64]
+) -> Bools:
+    """Return bool, one for each of ``rows``: whether a GPU of it looks faster than before on one probe's word."""
+    counts = np.diff(fleet.gpu_start)[rows]
+    offset = np.repeat(previous.gpu_start[:-1][same[rows]] - fleet.gpu_start[:-1][rows], counts)
+    mine = np.concatenate([np.arange(fleet.gpu_start[r], fleet.gpu_start[r + 1]) for r in rows.tolist()])
+    before = previous.gpu_slowdown[mine + offset].astype(np.float64)
+    after = prediction.slowdown[mine]
+    with np.errstate(invalid="ignore"):
+        risen = (before > 1 + _STEP) & (before - after > _STEP) & ~prediction.settled[mine]
+    hit = np.zeros(rows.size, np.bool_)
+    owner = np.repeat(np.arange(rows.size), counts)
+    np.logical_or.at(hit, owner, risen.any(axis=1))
+    return hit
+
+
+def _wait_for_clean_probe(
+    draft: Draft,
+    row: int,
+    run: Run,
+    evidence: Evidence,
+    now: float,
+    policy: GradingPolicy,
+    previous: GradeBoard | None,
+    before: int,
+) -> None:
+    """After a revert the last grade stands until a probe without injection has come; new faults still count."""
+    view = NodeView(evidence.nodes[row], now, policy)
+    text = f"waiting for a clean probe after experiment {run.kind} was reverted"
+    view.add("waiting", -1, text, evidence=f"run {run.id}", source="experiment", last=run.ended, run=run.id)
+    draft.findings[row] = (*draft.findings[row], *view.findings)
+    if previous is None or before < 0 or not draft.fresh[row]:
+        return
+    fault = draft.fault[row][..., None]
+    kept = previous.grade[before]
+    draft.grade[row] = np.maximum(kept, fault)
+    draft.confidence[row] = np.where(kept >= fault, previous.confidence[before], draft.confidence[row])
+    for name in ("slowdown", "low", "high"):
+        getattr(draft, name)[row] = getattr(previous, name)[before]

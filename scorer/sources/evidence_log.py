@@ -1,0 +1,375 @@
+"""The evidence in memory: columns that grow, handed to the grader as immutable views."""
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scorer.model.dimension import Dimension
+from scorer.model.evidence import (
+    Evidence,
+    GpuFacts,
+    KernelMessage,
+    NodeFacts,
+    Reading,
+    Run,
+    Sample,
+    SampleColumns,
+)
+from scorer.sources.cluster import NodeRecord
+
+_DAY = 86_400.0
+_KERNEL_PER_NODE = 1_000
+_COMPACT_EVERY_S = 3_600.0
+#: No machine holds more physical GPUs; above, what the kubelet offers are slices.
+_MAX_PHYSICAL = 16
+_PLAIN = -1
+_DROPPED = -2
+
+_DTYPES: Mapping[str, Any] = {
+    "key": np.int32,
+    "dimension": np.uint8,
+    "at": np.float64,
+    "value": np.float64,
+    "status": np.uint8,
+    "run": np.int32,
+}
+
+
+class _Columns:
+    """Parallel arrays with room to grow. Rows below ``size`` never change, so views of them can be handed out."""
+
+    def __init__(self, capacity: int = 1024) -> None:
+        self.size = 0
+        self._arrays: dict[str, NDArray[Any]] = {name: np.empty(capacity, t) for name, t in _DTYPES.items()}
+
+    def extend(self, **columns: Sequence[float]) -> None:
+        count = len(columns["at"])
+        need = self.size + count
+        capacity = len(self._arrays["at"])
+        for name, values in columns.items():
+            if need > len(self._arrays[name]):
+                # A new array each time: views of the old one stay as they are.
+                grown = np.empty(max(need, capacity + capacity // 2), _DTYPES[name])
+                grown[: self.size] = self._arrays[name][: self.size]
+                self._arrays[name] = grown
+            self._arrays[name][self.size : need] = values
+        self.size = need
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._arrays[name][: self.size]
+
+    def replace(self, name: str, values: NDArray[Any]) -> None:
+        """Put a new array in a column's place; it must have ``size`` rows."""
+        self._arrays = {**self._arrays, name: values.astype(_DTYPES[name])}
+
+    def take(self, rows: NDArray[Any]) -> None:
+        """Keep only those rows, in that order, in new arrays."""
+        self._arrays = {name: self[name][rows] for name in _DTYPES}
+        self.size = len(self._arrays["at"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Inventory:
+    """Nodes and their GPUs as one snapshot numbers them."""
+
+    nodes: tuple[NodeFacts, ...]
+    by_uuid: Mapping[str, tuple[str, int]]
+    by_index: Mapping[tuple[str, int], tuple[int, str]]
+    span: Mapping[str, tuple[int, int]]
+
+
+class EvidenceLog:
+    """Accumulates evidence from any thread, and yields :class:`Evidence` cheaply: what did not change is reused."""
+
+    def __init__(self, retention_s: float = 21 * _DAY) -> None:
+        """Keep samples of the last ``retention_s`` seconds."""
+        self._retention_s = retention_s
+        self._lock = threading.Lock()
+        self._columns = _Columns()
+        self._keys: dict[tuple[str, int, str], int] = {}
+        self._run_ids: dict[str, int] = {}
+        self._runs: dict[str, Run] = {}
+        self._kernel: dict[str, deque[KernelMessage]] = {}
+        self._gpus: dict[str, tuple[GpuFacts, ...]] = {}
+        self._suggested: dict[str, dict[int, GpuFacts]] = {}
+        self._last: dict[str, float] = {}
+        self._unordered = False
+        self._compact_at = 0.0
+        self._changes = 0
+        self._samples_cache: tuple[object, SampleColumns, dict[str, int]] | None = None
+        self._inventory_cache: tuple[Mapping[str, NodeRecord], int, _Inventory] | None = None
+        self._inventory_version = 0
+        self._kernel_cache: tuple[KernelMessage, ...] | None = ()
+        self._runs_version = 0
+
+    @property
+    def changes(self) -> int:
+        """Grows with everything that is added."""
+        return self._changes
+
+    @property
+    def samples(self) -> int:
+        """Samples in memory."""
+        return self._columns.size
+
+    def add_samples(self, samples: Iterable[Sample]) -> None:
+        """Add samples that are not known yet; the store tells which those are."""
+        self.add_rows(
+            [(s.node, s.gpu_index, s.gpu_uuid, int(s.dimension), s.at, s.value, int(s.status), s.run) for s in samples]
+        )
+
+    def add_rows(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Add samples as rows of (node, gpu index, gpu uuid, dimension, at, value or None, status, run)."""
+        if not rows:
+            return
+        # In time order within the batch: a node's batches follow each other, so that nothing has to be sorted later.
+        rows = sorted(rows, key=itemgetter(4))
+        with self._lock:
+            keys, runs = self._keys, self._run_ids
+            key = [keys.setdefault((row[0], row[1], row[2]), len(keys)) for row in rows]
+            run = [runs.setdefault(row[7], len(runs)) if row[7] else _PLAIN for row in rows]
+            node, _, _, dimension, at, value, status, _ = zip(*rows, strict=True)
+            for name, t in zip(node, at, strict=True):
+                if t < self._last.get(name, t):
+                    self._unordered = True
+                else:
+                    self._last[name] = t
+            # None becomes NaN here.
+            values = np.array(value, np.float64)
+            self._columns.extend(key=key, dimension=dimension, at=at, value=values, status=status, run=run)  # type: ignore[arg-type]  # arrays and tuples alike
+            self._changes += 1
+
+    def add_runs(self, runs: Iterable[Run]) -> None:
+        """Add runs, or put their newest phase in place of what was known."""
+        with self._lock:
+            for run in runs:
+                self._runs[run.id] = run
+                self._runs_version += 1
+                self._changes += 1
+
+    def add_kernel(self, messages: Iterable[KernelMessage]) -> None:
+        """Add kernel messages; of each node the newest thousand are kept, so that no node drowns the others."""
+        with self._lock:
+            for message in messages:
+                kept = self._kernel.get(message.node)
+                if kept is None:
+                    kept = self._kernel[message.node] = deque(maxlen=_KERNEL_PER_NODE)
+                kept.append(message)
+                self._kernel_cache = None
+                self._changes += 1
+
+    def set_gpus(self, node: str, gpus: tuple[GpuFacts, ...]) -> None:
+        """Put a node's inventory in place of what was known."""
+        with self._lock:
+            if self._gpus.get(node) != gpus:
+                self._gpus[node] = gpus
+                self._inventory_version += 1
+                self._changes += 1
+
+    def suggest_gpus(self, node: str, gpus: Mapping[int, GpuFacts]) -> None:
+        """Say what GPUs a node seems to have; its own report, where there is one, wins.
+
+        A GPU that is missing this time stays known: what fell off the bus is still of the node.
+        """
+        with self._lock:
+            known = self._suggested.get(node, {})
+            merged = {**known, **gpus}
+            if merged != known:
+                self._suggested[node] = merged
+                if node not in self._gpus:
+                    self._inventory_version += 1
+                    self._changes += 1
+
+    def evidence(
+        self,
+        now: float,
+        nodes: Mapping[str, NodeRecord],
+        readings: tuple[Reading, ...] = (),
+        scraped: Mapping[str, float] | None = None,
+        dropped: Mapping[str, int] | None = None,
+    ) -> Evidence:
+        """All that is known of ``nodes``.
+
+        Args:
+            now: Unix seconds; samples older than the retention are left out from time to time.
+            nodes: the cluster's nodes, in the order in which rows are numbered.
+            readings: telemetry as it stands.
+            scraped: Unix seconds of each node's last good scrape.
+            dropped: counts of telemetry that was not used; counts of samples are added.
+
+        Returns:
+            A snapshot that never changes; columns that nothing was added to are the same objects as before.
+        """
+        with self._lock:
+            self._compact(now)
+            inventory = self._inventory(nodes)
+            columns, lost = self._sample_columns(inventory)
+            return Evidence(
+                nodes=inventory.nodes,
+                samples=columns,
+                runs=tuple(self._runs.values()),
+                readings=readings,
+                kernel=self._kernel_messages(now),
+                scraped=dict(scraped or {}),
+                dropped={**(dropped or {}), **lost},
+            )
+
+    def _kernel_messages(self, now: float) -> tuple[KernelMessage, ...]:
+        if self._kernel_cache is None:
+            oldest = now - self._retention_s
+            kept = [m for messages in self._kernel.values() for m in messages if m.at >= oldest]
+            self._kernel_cache = tuple(sorted(kept, key=lambda m: m.at))
+        return self._kernel_cache
+
+    def _compact(self, now: float) -> None:
+        """Drop what is too old, and put late arrivals in their place."""
+        late, old = self._unordered, now >= self._compact_at
+        if not late and not old:
+            return
+        rows = np.argsort(self._columns["at"], kind="stable")
+        if old:
+            self._compact_at = now + _COMPACT_EVERY_S
+            oldest = now - self._retention_s
+            rows = rows[self._columns["at"][rows] >= oldest]
+            for run_id in [run.id for run in self._runs.values() if run.ended < oldest]:
+                del self._runs[run_id]
+                self._runs_version += 1
+        self._columns.take(rows)
+        self._unordered = False
+        self._samples_cache = None
+        self._renumber()
+
+    def _renumber(self) -> None:
+        """Forget GPUs and runs of which no sample is left, so that these tables stay bounded too."""
+        columns = self._columns
+        names = list(self._keys)
+        used, key = np.unique(columns["key"], return_inverse=True)
+        self._keys = {names[k]: i for i, k in enumerate(used.tolist())}
+        columns.replace("key", key)
+        runs = list(self._run_ids)
+        used, run = np.unique(columns["run"], return_inverse=True)
+        plain = int(len(used) > 0 and used[0] == _PLAIN)
+        self._run_ids = {runs[r]: i for i, r in enumerate(used[plain:].tolist())}
+        columns.replace("run", run - plain)
+
+    def _inventory(self, nodes: Mapping[str, NodeRecord]) -> _Inventory:
+        cache = self._inventory_cache
+        if cache is not None and cache[0] is nodes and cache[1] == self._inventory_version:
+            return cache[2]
+        facts = tuple(NodeFacts(r.name, self._facts(r), r.gpus, r.expected_gpus) for r in nodes.values())
+        by_uuid: dict[str, tuple[str, int]] = {}
+        by_index: dict[tuple[str, int], tuple[int, str]] = {}
+        span: dict[str, tuple[int, int]] = {}
+        row = 0
+        for node in facts:
+            span[node.name] = (row, row + len(node.gpus))
+            for gpu in node.gpus:
+                by_index[node.name, gpu.index] = (row, gpu.uuid)
+                if gpu.uuid:
+                    by_uuid[gpu.uuid] = (node.name, row)
+                row += 1
+        found = _Inventory(facts, by_uuid, by_index, span)
+        self._inventory_cache = (nodes, self._inventory_version, found)
+        return found
+
+    def _facts(self, record: NodeRecord) -> tuple[GpuFacts, ...]:
+        """GPUs that were reported, and plain entries for those that should be there but were not."""
+        known = {gpu.index: gpu for gpu in self._gpus.get(record.name, ())} or dict(
+            self._suggested.get(record.name, {})
+        )
+        count = record.gpus if record.expected_gpus is None else record.expected_gpus
+        if not known or count <= _MAX_PHYSICAL:
+            for index in range(count):
+                known.setdefault(index, GpuFacts(index, product=record.product))
+        return tuple(known[index] for index in sorted(known))
+
+    def _sample_columns(self, inventory: _Inventory) -> tuple[SampleColumns, dict[str, int]]:
+        stamp = (inventory, self._columns.size, self._runs_version)
+        cache = self._samples_cache
+        if cache is not None and cache[0] == stamp:
+            return cache[1], cache[2]
+        rows, whole = self._key_rows(inventory)
+        keys, run_ids = self._columns["key"], self._columns["run"]
+        gpu = rows[keys] if len(rows) else np.empty(0, np.int32)
+        run = self._run_rows()[run_ids]  # -1 takes the last entry, which stands for plain
+        lost = {
+            "sample-of-unknown-gpu": int((gpu == _DROPPED).sum()),
+            "sample-of-unknown-run": int((run == _DROPPED).sum()),
+        }
+        columns = self._select(gpu, run, whole)
+        found = {reason: count for reason, count in lost.items() if count}
+        self._samples_cache = (stamp, columns, found)
+        return columns, found
+
+    def _key_rows(self, inventory: _Inventory) -> tuple[NDArray[np.int32], dict[int, tuple[int, int]]]:
+        """For each (node, index, uuid): its GPU row; ``-1`` for a whole node, whose rows are in the second result."""
+        rows = np.full(len(self._keys), _DROPPED, np.int32)
+        whole: dict[int, tuple[int, int]] = {}
+        for (node, index, uuid), key in self._keys.items():
+            if uuid and (at := inventory.by_uuid.get(uuid)) is not None:
+                if at[0] == node:
+                    rows[key] = at[1]
+            elif index >= 0:
+                at_index = inventory.by_index.get((node, index))
+                # Where the slot's GPU is known and another one, the sample is of a GPU that is gone.
+                if at_index is not None and not (uuid and at_index[1]):
+                    rows[key] = at_index[0]
+            elif not uuid and node in inventory.span:
+                rows[key] = _PLAIN
+                whole[key] = inventory.span[node]
+        return rows, whole
+
+    def _run_rows(self) -> NDArray[np.int32]:
+        rows = np.full(len(self._run_ids) + 1, _DROPPED, np.int32)
+        rows[-1] = _PLAIN
+        place = {run_id: i for i, run_id in enumerate(self._runs)}
+        for run_id, number in self._run_ids.items():
+            rows[number] = place.get(run_id, _DROPPED)
+        return rows
+
+    def _select(
+        self, gpu: NDArray[np.int32], run: NDArray[np.int32], whole: Mapping[int, tuple[int, int]]
+    ) -> SampleColumns:
+        """The columns without what is dropped; a whole node's samples are repeated for each of its GPUs."""
+        c = self._columns
+        plain = SampleColumns(gpu, c["dimension"], c["at"], c["value"], c["status"], run)
+        if not whole and not (gpu == _DROPPED).any() and not (run == _DROPPED).any():
+            return plain
+        keep = (gpu >= 0) & (run != _DROPPED)
+        if not whole:
+            return _rows(plain, np.flatnonzero(keep))
+        repeat = keep.astype(np.int64)
+        keys = c["key"]
+        spread = np.flatnonzero((gpu == _PLAIN) & (run != _DROPPED))
+        repeat[spread] = [whole[k][1] - whole[k][0] for k in keys[spread].tolist()]
+        picked = np.repeat(np.arange(len(gpu)), repeat)
+        found = _rows(plain, picked)
+        rows = found.gpu.copy()
+        starts = np.cumsum(repeat) - repeat
+        for i in spread.tolist():
+            low, high = whole[int(keys[i])]
+            rows[starts[i] : starts[i] + high - low] = np.arange(low, high)
+        return SampleColumns(rows, found.dimension, found.at, found.value, found.status, found.run)
+
+
+def _rows(columns: SampleColumns, rows: NDArray[np.intp]) -> SampleColumns:
+    return SampleColumns(
+        columns.gpu[rows],
+        columns.dimension[rows],
+        columns.at[rows],
+        columns.value[rows],
+        columns.status[rows],
+        columns.run[rows],
+    )
+
+
+def dimension_counts(columns: SampleColumns) -> dict[str, int]:
+    """How many samples there are of each dimension."""
+    counts = np.bincount(columns.dimension, minlength=len(Dimension))
+    return {d.label: int(counts[d]) for d in Dimension}

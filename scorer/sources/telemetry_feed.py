@@ -1,0 +1,91 @@
+"""Scrapes of all nodes, followed over time, for the fold to read at any moment."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping
+from itertools import chain
+
+from scorer.model.errors import InputError
+from scorer.model.evidence import GpuFacts, Reading
+from scorer.sources.exposition import parse_scrape
+from scorer.sources.telemetry import TelemetryTracker
+
+
+class TelemetryFeed:
+    """One tracker a node. Scrapes come from many threads, the fold reads from another."""
+
+    def __init__(
+        self,
+        changed: Callable[[], None],
+        suggest_gpus: Callable[[str, Mapping[int, GpuFacts]], None],
+    ) -> None:
+        """Start with nothing known.
+
+        Args:
+            changed: called after each scrape that was taken in.
+            suggest_gpus: gets what a scrape's labels say of a node's GPUs.
+        """
+        self._changed = changed
+        self._suggest_gpus = suggest_gpus
+        self._lock = threading.Lock()
+        self._trackers: dict[str, TelemetryTracker] = {}
+        self._readings: dict[str, tuple[Reading, ...]] = {}
+        self._dropped: dict[str, Mapping[str, int]] = {}
+
+    def handle(self, node: str, page: str, at: float) -> None:
+        """Take in a scrape.
+
+        Args:
+            node: whose exporter it was.
+            page: the whole body.
+            at: Unix seconds of the request.
+
+        Raises:
+            InputError: if it holds no series that is known.
+        """
+        scrape = parse_scrape(page)
+        if not scrape.series:
+            raise InputError("there is no series of a GPU in it; does the exporter see its GPUs?")
+        with self._lock:
+            tracker = self._trackers.get(node)
+            if tracker is None:
+                tracker = self._trackers[node] = TelemetryTracker(node)
+            self._readings[node] = tracker.update(at, scrape)
+            self._dropped[node] = scrape.dropped
+        self._suggest_gpus(node, scrape.gpus)
+        self._changed()
+
+    def restore(self, readings: Iterable[Reading], scraped: Mapping[str, float]) -> None:
+        """Go on from what was kept, so that it is not forgotten since when a gauge says what it says.
+
+        Args:
+            readings: of all nodes.
+            scraped: Unix seconds of each node's last good scrape.
+        """
+        by_node: dict[str, list[Reading]] = {node: [] for node in scraped}
+        for reading in readings:
+            if reading.node in by_node:
+                by_node[reading.node].append(reading)
+        with self._lock:
+            for node, found in by_node.items():
+                tracker = self._trackers[node] = TelemetryTracker(node)
+                tracker.restore(found, scraped[node])
+                self._readings[node] = tracker.readings
+
+    def forget_others(self, nodes: Container[str]) -> None:
+        """Drop what is known of nodes that are no longer there."""
+        with self._lock:
+            for node in [name for name in self._trackers if name not in nodes]:
+                del self._trackers[node]
+                self._readings.pop(node, None)
+                self._dropped.pop(node, None)
+
+    def standing(self) -> tuple[tuple[Reading, ...], dict[str, float], dict[str, int]]:
+        """Readings as they stand, time of each node's last good scrape, and counts of what the last scrapes wasted."""
+        with self._lock:
+            readings = tuple(chain.from_iterable(self._readings.values()))
+            scraped = {node: tracker.scraped for node, tracker in self._trackers.items()}
+            dropped: Counter[str] = Counter()
+            for counts in self._dropped.values():
+                dropped.update(counts)
+        return readings, scraped, dict(dropped)
