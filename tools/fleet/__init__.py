@@ -1,1 +1,1 @@
-"""An emulated GPU fleet: the tools, exporters and kernel logs of nodes that do not exist, over a seeded physical model."""
+"""An emulated GPU fleet: tools, exporters and kernel logs of nodes that do not exist, over a seeded physical model."""

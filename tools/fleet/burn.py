@@ -1,7 +1,7 @@
 """``gpu_burn`` of an emulated node: the arguments, the lines and the exit status of the real program.
 
-It ends with 0 whatever it found, and its "OK" means only that no result differed: callers must read the work done. Time runs
-``GPUGRADE_FLEET_SPEED`` times as fast as printed.
+It ends with 0 whatever it found, and its "OK" means only that no result differed: callers must read the work done.
+Time runs ``GPUGRADE_FLEET_SPEED`` times as fast as printed.
 """
 
 import errno

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import pairwise
 
 _SCALE = 2.0**-64
 
@@ -37,7 +38,7 @@ def quantile(table: Sequence[tuple[float, float]], share: float) -> float:
         share: 0 to 1.
     """
     percent = share * 100.0
-    for (p0, v0), (p1, v1) in zip(table, table[1:], strict=False):
+    for (p0, v0), (p1, v1) in pairwise(table):
         if percent <= p1:
             return v0 + (v1 - v0) * (percent - p0) / (p1 - p0)
     return table[-1][1]

@@ -1,7 +1,7 @@
 """``dcgmi`` of an emulated node, with the habits that trip people.
 
-``-g`` is a group and is refused by ``test --inject``; ``--gpuid`` is 1 where it is not given; a value that is no number is
-taken for 0; samples are put one second into the future unless ``--offset`` says otherwise.
+``-g`` is a group and is refused by ``test --inject``; ``--gpuid`` is 1 where it is not given; a value that is no number
+is taken for 0; samples are put one second into the future unless ``--offset`` says otherwise.
 """
 
 import re
@@ -53,7 +53,7 @@ def discovery(here: Here, arguments: Sequence[str]) -> str:
         raise RefusedError("The emulated dcgmi discovery knows -l.")
     machine, at = here.machine(), now()
     gpus = [g for g in here.facts.gpus if not machine.lost(g, at)]
-    groups = [
+    groups: list[list[tuple[str, ...]]] = [
         [
             (str(g.index), f"Name: {here.facts.product_name}"),
             ("", f"PCI Bus ID: {g.pci_bus_id}"),

@@ -37,7 +37,8 @@ def _warning(text: str, error_id: int, category: int, severity: int) -> Result:
 def _pcie(machine: Machine, gpu: Gpu, at: float) -> Result:
     width = machine.sensors(gpu, at).pcie_width
     if width < 16:
-        text = f"GPU {gpu.index} is running at PCI link width {width}X, which is below the minimum allowed link width of 16"
+        text = f"GPU {gpu.index} is running at PCI link width {width}X, "
+        text += "which is below the minimum allowed link width of 16"
         return {"status": "Fail", "warnings": [_warning(text, 48, 13, 2)]}
     speed = machine.measure(gpu, "pcie", at)
     return {"info": [f"GPU to Host bandwidth:\t\t{speed:.1f} GB/s"], "status": "Pass"}
@@ -77,7 +78,9 @@ TESTS: dict[str, Callable[[Machine, Gpu, float], Result]] = {
 }
 
 
-def _requested(text: str) -> list[str]:
+def _requested(text: str, gpus: Sequence[Gpu]) -> list[str]:
+    if not gpus:
+        raise RefusedError("Error: unable to run the diagnostic: no GPU of that id was found.")
     names = [test for part in text.split(",") for test in LEVELS.get(part.strip(), (part.strip(),))]
     unknown = [name for name in names if name not in TESTS]
     if unknown or not names:
@@ -139,16 +142,28 @@ def command(here: Here, arguments: Sequence[str]) -> str:
         RefusedError: where tests were not found and JSON was not asked for.
     """
     flags = frozenset({"-j", "--json", "-v", "--verbose"})
-    valued = frozenset({"-r", "--run", "-i", "--entity-id", "-p", "--parameters", "-t", "--timeout", "--timeoutSeconds", "--host", "-g"})
+    valued = frozenset(
+        {
+            "-r",
+            "--run",
+            "-i",
+            "--entity-id",
+            "-p",
+            "--parameters",
+            "-t",
+            "--timeout",
+            "--timeoutSeconds",
+            "--host",
+            "-g",
+        }
+    )
     options = Options(arguments, flags, valued)
     json_wanted = options.has("-j", "--json")
     machine, at = here.machine(), now()
     wanted = (options.get("-i", "--entity-id") or "").replace("gpu:", "").split(",")
     gpus = [g for g in here.facts.gpus if not machine.lost(g, at) and (wanted == [""] or str(g.index) in wanted)]
     try:
-        tests = _requested(options.get("-r", "--run") or "1")
-        if not gpus:
-            raise RefusedError("Error: unable to run the diagnostic: no GPU of that id was found.")
+        tests = _requested(options.get("-r", "--run") or "1", gpus)
     except RefusedError as error:
         if not json_wanted:
             raise

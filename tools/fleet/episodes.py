@@ -1,4 +1,4 @@
-"""Transient episodes: a whole node is slow for a while, then as good as before. A chain of two states, fast and slow."""
+"""Transient episodes: a whole node is slow for a while, then as good as before. A chain of two states."""
 
 from dataclasses import dataclass
 from functools import lru_cache

@@ -49,10 +49,7 @@ def render(machine: Machine, at: float) -> str:
         for live, head, gone, samples in zip(lives, heads, lost, injected, strict=True):
             if gone and number not in CACHED:
                 continue
-            if samples or number == XID:
-                value = latest(machine, live.gpu, number, live)
-            else:
-                value = field.live(live)
+            value = latest(machine, live.gpu, number, live) if samples or number == XID else field.live(live)
             if value is None:
                 continue
             extra = ""

@@ -77,127 +77,82 @@ def _energy(now: Live) -> float:
 
 
 def _field(
-    number: int, name: str, short: str, help_text: str, live: Callable[[Live], float], unit: str = "", kind: str = "gauge"
+    number: int, name: str, short: str, unit: str, words: str, live: Callable[[Live], float], kind: str = "gauge"
 ) -> DcgmField:
-    return DcgmField(number, f"DCGM_FI_DEV_{name}", short, unit, help_text, kind == "counter", kind != "real", live)
+    return DcgmField(number, f"DCGM_FI_DEV_{name}", short, unit, words, kind == "counter", kind != "real", live)
+
+
+GAUGE, COUNTER, REAL = "gauge", "counter", "real"
+REASONS_HELP = "Current clock throttle reasons (bitmask of DCGM_CLOCKS_THROTTLE_REASON_*)"
+THROTTLED, TOTAL = "Throttling duration due to", "Total number of"
+REMAPPED = "Number of remapped rows for"
+NVLINK, COUNTS = "NVLINK_", "_ERROR_COUNT_TOTAL"
 
 
 def _table() -> tuple[DcgmField, ...]:
     f = _field
     return (
-        f(100, "SM_CLOCK", "SMCLK", "SM clock frequency (in MHz).", lambda n: n.sensors.sm_mhz, "MHz"),
-        f(101, "MEM_CLOCK", "MMCLK", "Memory clock frequency (in MHz).", lambda n: n.sensors.mem_mhz, "MHz"),
-        f(113, "MAX_SM_CLOCK", "MXSMC", "Maximum supported SM clock for the device.", _max_clock, "MHz"),
-        f(140, "MEMORY_TEMP", "MMTMP", "Memory temperature (in C).", lambda n: n.sensors.memory_c, "C"),
-        f(150, "GPU_TEMP", "TMPTR", "GPU temperature (in C).", lambda n: n.sensors.gpu_c, "C"),
-        f(155, "POWER_USAGE", "POWER", "Power draw (in W).", lambda n: n.sensors.power_w, "W", "real"),
+        f(100, "SM_CLOCK", "SMCLK", "MHz", "SM clock frequency (in MHz).", lambda n: n.sensors.sm_mhz),
+        f(101, "MEM_CLOCK", "MMCLK", "MHz", "Memory clock frequency (in MHz).", lambda n: n.sensors.mem_mhz),
+        f(113, "MAX_SM_CLOCK", "MXSMC", "MHz", "Maximum supported SM clock for the device.", _max_clock),
+        f(140, "MEMORY_TEMP", "MMTMP", "C", "Memory temperature (in C).", lambda n: n.sensors.memory_c),
+        f(150, "GPU_TEMP", "TMPTR", "C", "GPU temperature (in C).", lambda n: n.sensors.gpu_c),
+        f(155, "POWER_USAGE", "POWER", "W", "Power draw (in W).", lambda n: n.sensors.power_w, REAL),
         f(
             156,
             "TOTAL_ENERGY_CONSUMPTION",
             "TOTEC",
+            "mJ",
             "Total energy consumption since boot (in mJ).",
             _energy,
-            "mJ",
-            "counter",
+            COUNTER,
         ),
-        f(160, "POWER_MGMT_LIMIT", "PMLMT", "Current power limit (in W).", _set_limit, "W", "real"),
-        f(161, "POWER_MGMT_LIMIT_MIN", "PMMIN", "Minimum power limit (in W).", _limit(1), "W", "real"),
-        f(162, "POWER_MGMT_LIMIT_MAX", "PMMAX", "Maximum power limit (in W).", _limit(2), "W", "real"),
-        f(163, "POWER_MGMT_LIMIT_DEF", "PMDEF", "Default power limit (in W).", _limit(0), "W", "real"),
-        f(164, "ENFORCED_POWER_LIMIT", "EPLMT", "Effective power limit (in W).", _set_limit, "W", "real"),
-        f(202, "PCIE_REPLAY_COUNTER", "PCIRC", "Total number of PCIe retries.", lambda _: 0.0, "", "counter"),
-        f(203, "GPU_UTIL", "GPUTL", "GPU utilization (in %).", lambda n: n.sensors.util, "%"),
-        f(204, "MEM_COPY_UTIL", "MCUTL", "Memory utilization (in %).", lambda n: n.sensors.mem_util, "%"),
-        f(230, "XID_ERRORS", "XIDER", "Value of the last XID error encountered.", lambda n: last_xid(n)[0]),
-        f(
-            112,
-            "CLOCK_THROTTLE_REASONS",
-            "DVCTR",
-            "Current clock throttle reasons (bitmask of DCGM_CLOCKS_THROTTLE_REASON_*)",
-            lambda n: n.sensors.reasons,
-        ),
-        f(240, "POWER_VIOLATION", "PVIOL", "Throttling duration due to power (in ns).", lambda _: 0.0, "", "counter"),
-        f(
-            241,
-            "THERMAL_VIOLATION",
-            "TVIOL",
-            "Throttling duration due to thermal constraints (in ns).",
-            lambda _: 0.0,
-            "",
-            "counter",
-        ),
-        f(251, "FB_FREE", "FBFRE", "Framebuffer memory free (in MiB).", _free, "MB"),
-        f(252, "FB_USED", "FBUSD", "Framebuffer memory used (in MiB).", lambda n: n.sensors.used_mib, "MB"),
-        f(310, "ECC_SBE_VOL_TOTAL", "ESVTL", "Total number of single-bit volatile ECC errors.", _fault(310), "", "counter"),
-        f(311, "ECC_DBE_VOL_TOTAL", "EDVTL", "Total number of double-bit volatile ECC errors.", _fault(311), "", "counter"),
-        f(312, "ECC_SBE_AGG_TOTAL", "ESATL", "Total number of single-bit persistent ECC errors.", _fault(312), "", "counter"),
-        f(313, "ECC_DBE_AGG_TOTAL", "EDATL", "Total number of double-bit persistent ECC errors.", _fault(313), "", "counter"),
-        f(
-            393,
-            "UNCORRECTABLE_REMAPPED_ROWS",
-            "URMPS",
-            "Number of remapped rows for uncorrectable errors",
-            _fault(393),
-            "",
-            "counter",
-        ),
-        f(
-            394,
-            "CORRECTABLE_REMAPPED_ROWS",
-            "CRMPS",
-            "Number of remapped rows for correctable errors",
-            _fault(394),
-            "",
-            "counter",
-        ),
-        f(395, "ROW_REMAP_FAILURE", "RRF", "Whether remapping of rows has failed", _fault(395)),
-        f(396, "ROW_REMAP_PENDING", "RRP", "Whether row remapping is pending", _fault(396)),
-        f(235, "PCIE_MAX_LINK_GEN", "PCIMG", "PCIe max link generation.", lambda n: n.machine.facts.product.pcie_gen),
-        f(236, "PCIE_MAX_LINK_WIDTH", "PCIMW", "PCIe max link width.", lambda _: 16.0),
-        f(237, "PCIE_LINK_GEN", "PCILG", "PCIe current link generation.", lambda n: n.sensors.pcie_gen),
-        f(238, "PCIE_LINK_WIDTH", "PCILW", "PCIe current link width.", lambda n: n.sensors.pcie_width),
-        f(
-            409,
-            "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
-            "NFLCT",
-            "Total number of NVLink flow-control CRC errors.",
-            lambda _: 0.0,
-            "",
-            "counter",
-        ),
-        f(
-            419,
-            "NVLINK_CRC_DATA_ERROR_COUNT_TOTAL",
-            "NDLCT",
-            "Total number of NVLink data CRC errors.",
-            lambda _: 0.0,
-            "",
-            "counter",
-        ),
-        f(
-            429,
-            "NVLINK_REPLAY_ERROR_COUNT_TOTAL",
-            "NRLCT",
-            "Total number of NVLink retries.",
-            lambda _: 0.0,
-            "",
-            "counter",
-        ),
-        f(
-            439,
-            "NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
-            "NRECT",
-            "Total number of NVLink recovery errors.",
-            lambda _: 0.0,
-            "",
-            "counter",
-        ),
-        f(449, "NVLINK_BANDWIDTH_TOTAL", "NBWLT", "Total number of NVLink bandwidth counters for all lanes.", _nvlink),
-        f(170, "FABRIC_MANAGER_STATUS", "FMSTA", "The status of the fabric manager.", lambda _: 3.0),
-        f(390, "RETIRED_SBE", "RPSBE", "Total number of retired pages due to single-bit errors.", lambda _: 0.0),
-        f(391, "RETIRED_DBE", "RPDBE", "Total number of retired pages due to double-bit errors.", lambda _: 0.0),
-        f(392, "RETIRED_PENDING", "RPPEN", "Total number of pages pending retirement.", lambda _: 0.0),
+        f(160, "POWER_MGMT_LIMIT", "PMLMT", "W", "Current power limit (in W).", _set_limit, REAL),
+        f(161, "POWER_MGMT_LIMIT_MIN", "PMMIN", "W", "Minimum power limit (in W).", _limit(1), REAL),
+        f(162, "POWER_MGMT_LIMIT_MAX", "PMMAX", "W", "Maximum power limit (in W).", _limit(2), REAL),
+        f(163, "POWER_MGMT_LIMIT_DEF", "PMDEF", "W", "Default power limit (in W).", _limit(0), REAL),
+        f(164, "ENFORCED_POWER_LIMIT", "EPLMT", "W", "Effective power limit (in W).", _set_limit, REAL),
+        f(202, "PCIE_REPLAY_COUNTER", "PCIRC", "", "Total number of PCIe retries.", _none, COUNTER),
+        f(203, "GPU_UTIL", "GPUTL", "%", "GPU utilization (in %).", lambda n: n.sensors.util),
+        f(204, "MEM_COPY_UTIL", "MCUTL", "%", "Memory utilization (in %).", lambda n: n.sensors.mem_util),
+        f(230, "XID_ERRORS", "XIDER", "", "Value of the last XID error encountered.", lambda n: last_xid(n)[0]),
+        f(112, "CLOCK_THROTTLE_REASONS", "DVCTR", "", REASONS_HELP, lambda n: n.sensors.reasons),
+        f(240, "POWER_VIOLATION", "PVIOL", "", f"{THROTTLED} power (in ns).", _none, COUNTER),
+        f(241, "THERMAL_VIOLATION", "TVIOL", "", f"{THROTTLED} thermal constraints (in ns).", _none, COUNTER),
+        f(251, "FB_FREE", "FBFRE", "MB", "Framebuffer memory free (in MiB).", _free),
+        f(252, "FB_USED", "FBUSD", "MB", "Framebuffer memory used (in MiB).", lambda n: n.sensors.used_mib),
+        f(310, "ECC_SBE_VOL_TOTAL", "ESVTL", "", f"{TOTAL} single-bit volatile ECC errors.", _fault(310), COUNTER),
+        f(311, "ECC_DBE_VOL_TOTAL", "EDVTL", "", f"{TOTAL} double-bit volatile ECC errors.", _fault(311), COUNTER),
+        f(312, "ECC_SBE_AGG_TOTAL", "ESATL", "", f"{TOTAL} single-bit persistent ECC errors.", _fault(312), COUNTER),
+        f(313, "ECC_DBE_AGG_TOTAL", "EDATL", "", f"{TOTAL} double-bit persistent ECC errors.", _fault(313), COUNTER),
+        f(393, "UNCORRECTABLE_REMAPPED_ROWS", "URMPS", "", f"{REMAPPED} uncorrectable errors", _fault(393), COUNTER),
+        f(394, "CORRECTABLE_REMAPPED_ROWS", "CRMPS", "", f"{REMAPPED} correctable errors", _fault(394), COUNTER),
+        f(395, "ROW_REMAP_FAILURE", "RRF", "", "Whether remapping of rows has failed", _fault(395)),
+        f(396, "ROW_REMAP_PENDING", "RRP", "", "Whether row remapping is pending", _fault(396)),
+        f(235, "PCIE_MAX_LINK_GEN", "PCIMG", "", "PCIe max link generation.", _pcie_gen),
+        f(236, "PCIE_MAX_LINK_WIDTH", "PCIMW", "", "PCIe max link width.", lambda _: 16.0),
+        f(237, "PCIE_LINK_GEN", "PCILG", "", "PCIe current link generation.", lambda n: n.sensors.pcie_gen),
+        f(238, "PCIE_LINK_WIDTH", "PCILW", "", "PCIe current link width.", lambda n: n.sensors.pcie_width),
+        f(409, f"{NVLINK}CRC_FLIT{COUNTS}", "NFLCT", "", f"{TOTAL} NVLink flow-control CRC errors.", _none, COUNTER),
+        f(419, f"{NVLINK}CRC_DATA{COUNTS}", "NDLCT", "", f"{TOTAL} NVLink data CRC errors.", _none, COUNTER),
+        f(429, f"{NVLINK}REPLAY{COUNTS}", "NRLCT", "", f"{TOTAL} NVLink retries.", _none, COUNTER),
+        f(439, f"{NVLINK}RECOVERY{COUNTS}", "NRECT", "", f"{TOTAL} NVLink recovery errors.", _none, COUNTER),
+        f(449, f"{NVLINK}BANDWIDTH_TOTAL", "NBWLT", "", f"{TOTAL} NVLink bandwidth counters for all lanes.", _nvlink),
+        f(170, "FABRIC_MANAGER_STATUS", "FMSTA", "", "The status of the fabric manager.", lambda _: 3.0),
+        f(390, "RETIRED_SBE", "RPSBE", "", f"{TOTAL} retired pages due to single-bit errors.", _none),
+        f(391, "RETIRED_DBE", "RPDBE", "", f"{TOTAL} retired pages due to double-bit errors.", _none),
+        f(392, "RETIRED_PENDING", "RPPEN", "", f"{TOTAL} pages pending retirement.", _none),
     )
+
+
+def _none(now: Live) -> float:
+    """A counter that nothing in this fleet raises but an injection."""
+    del now
+    return 0.0
+
+
+def _pcie_gen(now: Live) -> float:
+    return now.machine.facts.product.pcie_gen
 
 
 def _max_clock(now: Live) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tools.fleet.faults import XID_NAMES
 from tools.fleet.fields import Live
-from tools.fleet.hostengine import increase, latest, xid_history
+from tools.fleet.hostengine import WINDOW_S, increase, latest, xid_history
 from tools.fleet.inventory import Gpu
 from tools.fleet.node import Machine
 
@@ -37,6 +37,8 @@ BY_SYSTEM: dict[str, dict[int, str]] = {
 }
 #: PCIe replays a minute that are still well, by link generation at sixteen lanes.
 REPLAYS = {3: 8, 4: 16, 5: 31}
+#: Uncorrectable remaps that warn, retired pages that fail, NVLink CRC errors a second that fail.
+MAX_REMAPS, MAX_RETIRED, MAX_CRC_RATE = 512, 63, 100.0
 RESET = "Drain the GPU and reset it or reboot the node."
 
 
@@ -76,45 +78,57 @@ def check(machine: Machine, gpu: Gpu, at: float) -> list[Incident]:
 
 
 def _incidents(machine: Machine, gpu: Gpu, live: Live) -> Iterator[Incident]:
+    yield from _memory(machine, gpu, live)
+    yield from _counters(machine, gpu, live)
+    if latest(machine, gpu, 170, live) in {1.0, 4.0}:
+        text = f"The fabric manager of GPU {gpu.index} is not started or failed."
+        yield Incident("NVLINK system", FAILURE, text)
+
+
+def _memory(machine: Machine, gpu: Gpu, live: Live) -> Iterator[Incident]:
+    """What is judged by its latest value."""
+
     def value(field: int) -> float:
         return latest(machine, gpu, field, live) or 0.0
+
+    index, system = gpu.index, "Memory system"
+    if (count := value(311)) > 0:
+        yield Incident(
+            system, FAILURE, f"Detected {count:.0f} volatile double-bit ECC error(s) in GPU {index}. {RESET}"
+        )
+    if value(395) > 0:
+        yield Incident(system, FAILURE, f"GPU {index} had uncorrectable memory errors and row remapping failed.")
+    if value(396) > 0:
+        yield Incident(system, WARNING, f"GPU {index} had memory errors and row remappings are pending")
+    if value(393) >= MAX_REMAPS:
+        yield Incident(system, WARNING, f"GPU {index} had {value(393):.0f} uncorrectable row remappings.")
+    if value(390) + value(391) >= MAX_RETIRED:
+        yield Incident(system, FAILURE, f"GPU {index} had {MAX_RETIRED} or more retired pages.")
+
+
+def _counters(machine: Machine, gpu: Gpu, live: Live) -> Iterator[Incident]:
+    """What is judged by its growth within the window."""
 
     def grew(field: int) -> float:
         return increase(machine.state, gpu.index, field, live.at)
 
     index = gpu.index
-    if (count := value(311)) > 0:
-        yield Incident(
-            "Memory system", FAILURE, f"Detected {count:.0f} volatile double-bit ECC error(s) in GPU {index}. {RESET}"
-        )
-    if value(395) > 0:
-        yield Incident("Memory system", FAILURE, f"GPU {index} had uncorrectable memory errors and row remapping failed.")
-    if value(396) > 0:
-        yield Incident("Memory system", WARNING, f"GPU {index} had memory errors and row remappings are pending")
-    if value(393) >= 512:
-        yield Incident("Memory system", WARNING, f"GPU {index} had {value(393):.0f} uncorrectable row remappings.")
-    if value(390) + value(391) >= 63:
-        yield Incident("Memory system", FAILURE, f"GPU {index} had 63 or more retired pages.")
     limit = REPLAYS[machine.facts.product.pcie_gen]
     if (grown := grew(202)) > limit:
-        yield Incident(
-            "PCIe system", WARNING, f"Detected more than {limit} PCIe replays per minute for GPU {index} : {grown:.0f}"
-        )
-    if grew(241) > 0:
-        yield Incident("Thermal system", WARNING, f"Detected clocks throttling due to thermal violation in GPU {index}.")
-    if grew(240) > 0:
-        yield Incident("Power system", WARNING, f"Detected clocks throttling due to power violation in GPU {index}.")
+        text = f"Detected more than {limit} PCIe replays per minute for GPU {index} : {grown:.0f}"
+        yield Incident("PCIe system", WARNING, text)
+    for field, system, cause in ((241, "Thermal system", "thermal"), (240, "Power system", "power")):
+        if grew(field) > 0:
+            yield Incident(system, WARNING, f"Detected clocks throttling due to {cause} violation in GPU {index}.")
     for field, name in ((429, "replay"), (439, "recovery")):
         if (grown := grew(field)) >= 1:
             text = f"Detected {grown:.0f} NVLink {name} error(s) on GPU {index}'s NVLinks. {RESET}"
             yield Incident("NVLINK system", FAILURE, text)
     for field, name in ((409, "flit"), (419, "data")):
         if (grown := grew(field)) >= 1:
-            verdict = FAILURE if grown / 60.0 >= 100.0 else WARNING
+            verdict = FAILURE if grown / WINDOW_S >= MAX_CRC_RATE else WARNING
             text = f"Detected {grown:.0f} NVLink CRC {name} error(s) on GPU {index}'s NVLinks."
             yield Incident("NVLINK system", verdict, text)
-    if value(170) in {1.0, 4.0}:
-        yield Incident("NVLINK system", FAILURE, f"The fabric manager of GPU {index} is not started or failed.")
 
 
 def worst(verdicts: list[str]) -> str:

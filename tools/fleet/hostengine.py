@@ -1,7 +1,7 @@
 """The hostengine's memory: cached samples, injected ones among them, health watches and the XID history.
 
-What is injected reaches this cache alone; the exporter and ``dcgmi`` read it, the driver, ``nvidia-smi`` and the kernel log do
-not.
+What is injected reaches this cache alone: the exporter and ``dcgmi`` read it, the driver, ``nvidia-smi`` and the kernel
+log do not.
 """
 
 from tools.fleet.fields import FIELDS, XID, Live, last_xid

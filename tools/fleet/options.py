@@ -19,7 +19,9 @@ class Options:
                 self.values[name] = ""
             elif name in valued:
                 if not glued and not queue:
-                    raise RefusedError(f"PARSE ERROR: Argument: {name}\n             Missing a value for this argument!")
+                    raise RefusedError(
+                        f"PARSE ERROR: Argument: {name}\n             Missing a value for this argument!"
+                    )
                 self.values[name] = value if glued else queue.pop(0)
             else:
                 raise RefusedError(f"PARSE ERROR: Argument: {name}\n             Couldn't find match for argument")

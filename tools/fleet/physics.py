@@ -1,7 +1,7 @@
 """The physical model: what a GPU is worth at a time, and what its sensors then show.
 
-Everything is a function of (seed, GPU, dimension, time) and of the settings in force, with no state of its own: history is
-replayed with the same functions that the live tools ask.
+Everything is a function of (seed, GPU, dimension, time) and of the settings in force, with no state of its own: history
+is replayed with the same functions that the live tools ask.
 """
 
 import math
@@ -141,9 +141,7 @@ def slowdown(
     return value
 
 
-def measure(
-    node: Node, gpu: Gpu, dimension: str, at: float, settings: Settings, faults: Sequence[Fault] = ()
-) -> float:
+def measure(node: Node, gpu: Gpu, dimension: str, at: float, settings: Settings, faults: Sequence[Fault] = ()) -> float:
     """One measurement, in the dimension's unit: the true value with the noise of measuring."""
     true = node.product.typical[dimension] / slowdown(node, gpu, dimension, at, settings, faults)
     noise = NOISE[dimension] * normal(node.seed, "noise", node.name, gpu.index, dimension, round(at * 1000))

@@ -63,8 +63,8 @@ class Product:
     nvlink_gbs: float
 
 
-# Typical values are plausible, not vendor figures: H100 compute is a tuned bf16 GEMM (about 780 of 989 TFLOP/s), memory a
-# device copy with reads and writes counted, pcie pinned host to device, nvlink and fabric the bus bandwidth of an
+# Typical values are plausible, not vendor figures: H100 compute is a tuned bf16 GEMM (about 780 of 989 TFLOP/s), memory
+# a device copy with reads and writes counted, pcie pinned host to device, nvlink and fabric the bus bandwidth of an
 # all-reduce (Azure asks 460 of eight H100 and 228 of eight A100), numa remote over local, host a memory triad.
 H100 = Product(
     name="NVIDIA H100 80GB HBM3",

@@ -1,10 +1,10 @@
 """How much GPUs of one model differ: the published distributions, as percentiles.
 
 Sources. Percentiles were computed from the per-GPU medians (relative time, 1 is the median of the cluster, above it is
-slower) of the PAL artifact, hal-uw/blox-pal branch ``artifact`` at 8a590708 (MIT, Zenodo 10.5281/zenodo.12575031); the
-shares from its single runs. SC22 "Not All GPUs Are Created Equal" (arXiv 2208.11035v3) gives 8 % average and 22 % largest
-variation and outliers of 1.5 times the median. Greyhound (ATC'25, arXiv 2410.12588) gives the rarity of compute fail-slow
-against communication fail-slow.
+slower) of the PAL artifact, hal-uw/blox-pal branch ``artifact`` at 8a590708 (MIT, Zenodo 10.5281/zenodo.12575031);
+the shares from its single runs. SC22 "Not All GPUs Are Created Equal" (arXiv 2208.11035v3) gives 8 % average and 22 %
+largest variation and outliers of 1.5 times the median. Greyhound (ATC'25, arXiv 2410.12588) gives the rarity of compute
+fail-slow against communication fail-slow.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ COMPUTE = (
     (99.0, 1.0482),
     (100.0, 1.0482),
 )
-#: Frontera, RTX 5000, BERT, 276 GPUs: memory bound. Beyond the 95th percentile stand two whole nodes; they are left out.
+#: Frontera, RTX 5000, BERT, 276 GPUs: memory bound. Two whole nodes stand beyond the 95th percentile, left out here.
 MEMORY = (
     (0.0, 0.9913),
     (1.0, 0.9919),
@@ -53,7 +53,7 @@ NOISE: Mapping[str, float] = {
     "numa": 0.006,
     "host": 0.008,
 }
-#: Share of GPUs slower than 1.08 whatever is run on them: Longhorn ResNet-50 3.9 %, SGEMM 0.3 %; Frontera ResNet-50 4.1 %.
+#: Share of GPUs slower than 1.08: Longhorn ResNet-50 3.9 %, SGEMM 0.3 %; Frontera ResNet-50 4.1 %, others none.
 SLOW_SHARE = 0.018
 #: How slow those are: from what one notices to beyond the slowest persistent GPU of the data (1.2007).
 SLOW_RANGE = (1.08, 1.30)

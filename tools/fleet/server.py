@@ -10,7 +10,7 @@ from tools.fleet.exporter import render
 from tools.fleet.node import Machine, now
 from tools.fleet.state import FleetDir, State, write_whole
 
-#: What an exporter may be told: answer well; never; with a login page; with half of it; with the same for ever; not at all.
+#: What an exporter may be told: answer well; never; with a login page; half; always the same; not at all.
 MODES = ("ok", "hang", "html", "half", "frozen", "gone")
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PAGE = "<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body><form action='/login'></form></body></html>\n"

@@ -28,8 +28,7 @@ def write(state: Path) -> Path:
         assignments = " ".join(f"{key}={shlex.quote(str(value))}" for key, value in settings.items())
         path = folder / name
         path.write_text(
-            "#!/bin/sh\n"
-            f"exec env -u PYTHONHOME {assignments} {shlex.quote(sys.executable)} -P -S -s -m {module} \"$@\"\n"
+            f'#!/bin/sh\nexec env -u PYTHONHOME {assignments} {shlex.quote(sys.executable)} -P -S -s -m {module} "$@"\n'
         )
         path.chmod(0o755)
     return folder

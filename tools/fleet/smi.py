@@ -1,15 +1,15 @@
 """``nvidia-smi`` of an emulated node.
 
-What is set with ``-lgc`` cannot be queried, as on real hardware: no field returns the locked range (``clocks.max.sm`` stays
-the hardware's), so the way back is ``-rgc``. Set power limits show in ``power.limit``.
+What is set with ``-lgc`` cannot be queried, as on real hardware: no field returns the locked range (``clocks.max.sm``
+stays the hardware's), so the way back is ``-rgc``. Set power limits show in ``power.limit``.
 """
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tools.fleet.faults import active, KINDS
+from tools.fleet.faults import KINDS, active
 from tools.fleet.inventory import Gpu
 from tools.fleet.node import Here, Machine, fail, now, pick
 from tools.fleet.physics import Sensors
@@ -150,7 +150,6 @@ class Request:
     lock: tuple[float, float] | None = None
     unlock: bool = False
     power: float | None = None
-    rest: list[str] = field(default_factory=list)
 
 
 def parse(arguments: Sequence[str]) -> Request:
@@ -163,34 +162,48 @@ def parse(arguments: Sequence[str]) -> Request:
     queue = list(arguments)
     while queue:
         name, glued, value = queue.pop(0).partition("=")
-
-        def take(name: str = name, glued: str = glued, value: str = value) -> str:
-            if glued:
-                return value
-            if not queue:
-                raise UsageError(f'Option "{name}" needs a value. Please run \'nvidia-smi -h\' for help.')
-            return queue.pop(0)
-
-        match name:
-            case "-L" | "--list-gpus":
-                request.listing = True
-            case "-i" | "--id":
-                request.gpus = take().split(",")
-            case "--query-gpu":
-                request.query = take()
-            case "--query-compute-apps" | "--query-apps":
-                request.apps = take()
-            case "--format":
-                request.format = tuple(part.strip() for part in take().split(","))
-            case "-lgc" | "--lock-gpu-clocks":
-                request.lock = _range(take())
-            case "-rgc" | "--reset-gpu-clocks":
-                request.unlock = True
-            case "-pl" | "--power-limit":
-                request.power = _number(take())
-            case _:
-                raise UsageError(f"Invalid combination of input arguments. Please run 'nvidia-smi -h' for help. ({name})")
+        if name in {"-L", "--list-gpus"}:
+            request.listing = True
+        elif name in {"-rgc", "--reset-gpu-clocks"}:
+            request.unlock = True
+        elif name not in VALUED:
+            raise UsageError(f"Invalid combination of input arguments. Please run 'nvidia-smi -h' for help. ({name})")
+        elif not glued and not queue:
+            raise UsageError(f"Option \"{name}\" needs a value. Please run 'nvidia-smi -h' for help.")
+        else:
+            _take(request, VALUED[name], value if glued else queue.pop(0))
     return request
+
+
+#: Options with a value, and the part of a request that each fills.
+VALUED = {
+    "-i": "gpus",
+    "--id": "gpus",
+    "--query-gpu": "query",
+    "--query-compute-apps": "apps",
+    "--query-apps": "apps",
+    "--format": "format",
+    "-lgc": "lock",
+    "--lock-gpu-clocks": "lock",
+    "-pl": "power",
+    "--power-limit": "power",
+}
+
+
+def _take(request: Request, part: str, value: str) -> None:
+    match part:
+        case "gpus":
+            request.gpus = value.split(",")
+        case "query":
+            request.query = value
+        case "apps":
+            request.apps = value
+        case "format":
+            request.format = tuple(word.strip() for word in value.split(","))
+        case "lock":
+            request.lock = _range(value)
+        case _:
+            request.power = _number(value)
 
 
 def _number(text: str) -> float:
@@ -222,7 +235,7 @@ def _chosen(here: Here, wanted: list[str] | None) -> list[Gpu]:
 
 def _table(header: list[str], rows: list[list[str]], wanted: tuple[str, ...]) -> list[str]:
     if "csv" not in wanted:
-        raise UsageError('"--format=" is missing or does not say csv. Please run \'nvidia-smi -h\' for help.')
+        raise UsageError("\"--format=\" is missing or does not say csv. Please run 'nvidia-smi -h' for help.")
     unknown = set(wanted) - {"csv", "noheader", "nounits"}
     if unknown:
         raise UsageError(f'Option "{min(unknown)}" is not a valid format.')
@@ -248,13 +261,16 @@ def query(machine: Machine, gpus: Sequence[Gpu], names: str, wanted: tuple[str, 
     for gpu in gpus:
         row = Row(machine, gpu, machine.sensors(gpu, at), at)
         lost = machine.lost(gpu, at)
-        cells = []
-        for header, unit, value in columns:
-            if lost and header not in {"timestamp", "index"}:
-                cells.append(UNREADABLE)
-            else:
-                cells.append(f"{value(row)} {unit}" if unit and units else value(row))
-        rows.append(cells)
+        rows.append(
+            [
+                UNREADABLE
+                if lost and name not in {"timestamp", "index"}
+                else f"{value(row)} {unit}"
+                if unit and units
+                else value(row)
+                for name, unit, value in columns
+            ]
+        )
     header = [f"{name} [{unit}]" if unit and units else name for name, unit, _ in columns]
     return _table(header, rows, wanted)
 

@@ -1,7 +1,7 @@
 """Where the emulated fleet is kept: one directory, written once, and one small state file a node that tools change.
 
-``fleet.json`` names the nodes; ``nodes/<node>/`` holds ``facts.json`` (never changes), ``state.json`` (replaced whole, under
-a lock), ``kmsg`` and ``token``; ``bin/`` the executables.
+``fleet.json`` names the nodes; ``nodes/<node>/`` holds ``facts.json`` (never changes), ``state.json`` (replaced whole,
+under a lock), ``kmsg`` and ``token``; ``bin/`` the executables.
 """
 
 import fcntl
@@ -56,7 +56,9 @@ class FleetDir:
                 f"{self.path} holds no fleet; make one: python -m tools.fleet init --state {self.path}"
             ) from None
         except (ValueError, KeyError, TypeError) as error:
-            raise FleetError(f"{self.path / 'fleet.json'} is damaged ({error!r}): delete the folder, init again") from error
+            raise FleetError(
+                f"{self.path / 'fleet.json'} is damaged ({error!r}): delete the folder, init again"
+            ) from error
 
     def folder(self, node: str) -> Path:
         """The folder of one node.
