@@ -15,10 +15,12 @@ from tools.demo import draw
 from tools.demo.processes import DemoError, Processes
 from tools.demo.scheduler import PodSpec, Scheduler
 from tools.demo.server import Server, Verdict
-from tools.fleet.replay import replay
+from tools.fleet.replay import Outcome, replay
+from tools.fleet.state import FleetDir
 
 GANG = "train-multi"
 FAULTY_GPU = 2
+DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +130,20 @@ class Story:
         with Progress(*columns, console=self.console, transient=not self.console.is_terminal) as progress:
             task = progress.add_task("reports by gRPC", total=None)
 
-            def moved(done: int, total: int) -> None:
+            def moved(done: int, total: int, outcome: Outcome) -> None:
+                del outcome
                 progress.update(task, completed=done, total=total)
 
-            sent = replay(self.fleet_state, f"127.0.0.1:{self.ports.grpc}", days=14, on_progress=moved)
+            now = time.time()
+            outcome = replay(
+                FleetDir(self.fleet_state), f"127.0.0.1:{self.ports.grpc}", now - 14 * DAY, now, DAY / 2, moved
+            )
+        if outcome.refused:
+            raise DemoError(f"{len(outcome.refused)} records were refused, the first for: {outcome.refused[0][1]}")
         seconds = time.monotonic() - started
-        draw.say(self.console, f"[bold]{sent:,}[/] samples taken in and written to SQLite in {seconds:.1f} s.")
+        draw.say(
+            self.console, f"[bold]{outcome.accepted:,}[/] samples taken in and written to SQLite in {seconds:.1f} s."
+        )
         self.processes.wait_until("grading of the history", self._graded, seconds=30)
 
     # 3
