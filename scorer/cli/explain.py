@@ -206,27 +206,31 @@ def _explain_decision(response: placement_pb2.ExplainDecisionResponse) -> Answer
         for each in response.nodes
     )
     return Answer(
-        document={
-            "decision": response.decision_id,
-            "verb": response.verb,
-            "pod": response.pod,
-            "job_type": response.job_type,
-            "sensitivity": response.sensitivity,
-            "mode": response.mode,
-            "board_version": response.board_version,
-            "view_version": response.view_version,
-            "nodes": [
-                {
-                    "node": each.node,
-                    "passed": each.passed,
-                    "score": each.score if scored else None,
-                    "reason": each.reason,
-                }
-                for each in response.nodes
-            ],
-            "warnings": list(response.warnings),
-        },
+        document=_decision_document(response, scored),
         names=(f"decision/{response.decision_id}",),
         blocks=(facts, Table(columns, rows)),
         notes=tuple(response.warnings),
     )
+
+
+def _decision_document(response: placement_pb2.ExplainDecisionResponse, scored: bool) -> dict[str, Any]:
+    return {
+        "decision": response.decision_id,
+        "verb": response.verb,
+        "pod": response.pod,
+        "job_type": response.job_type,
+        "sensitivity": response.sensitivity,
+        "mode": response.mode,
+        "board_version": response.board_version,
+        "view_version": response.view_version,
+        "nodes": [
+            {
+                "node": each.node,
+                "passed": each.passed,
+                "score": each.score if scored else None,
+                "reason": each.reason,
+            }
+            for each in response.nodes
+        ],
+        "warnings": list(response.warnings),
+    }
