@@ -14,7 +14,7 @@ BUSES = ("18", "2A", "3A", "5D", "9A", "AB", "BA", "DB")
 MAX_GPUS = len(BUSES)
 #: The signs that a slow GPU may show in telemetry; ``hidden`` shows none.
 SIGNS = ("clocks", "heat", "power-limit")
-#: What init breaks, as (kind, age in seconds): one GPU each, on nodes without a slow GPU, in fleets of 16 nodes and more.
+#: What init breaks, as (kind, age in seconds): one GPU each, on nodes without a slow GPU, in fleets of 16 nodes up.
 INITIAL_FAULTS = (("dbe", 5 * 3600.0), ("remap-pending", 30 * 3600.0), ("pcie-x8", 9 * 86400.0))
 #: The node whose agent fell silent, so that its grade is unknown, has had no probe for this long when the fleet begins.
 SILENT_S = 4.5 * 86400.0

@@ -188,7 +188,7 @@ def sensors(
         mem_mhz=product.mem_mhz,
         gpu_c=round(hot),
         memory_c=round(hot + 3 + 6 * load),
-        power_w=round(power, 3),
+        power_w=math.floor(power * 1000) / 1000,
         util=max(0, min(100, util)),
         mem_util=round(45 * load),
         reasons=reasons,
