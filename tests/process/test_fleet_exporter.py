@@ -8,24 +8,29 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from tools.fleet.create import create
 from tools.fleet.node import now
 from tools.fleet.server import Exporters, break_exporter
+from tools.fleet.state import FleetDir
 
+#: Opens a connection to the server.
+Connect: TypeAlias = Callable[..., http.client.HTTPConnection]
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def fleet(tmp_path):
+def fleet(tmp_path: Path) -> FleetDir:
     return create(tmp_path / "fleet", 1, 4, 8, now())
 
 
 @pytest.fixture
-def server(fleet):
+def server(fleet: FleetDir) -> Iterator[Exporters]:
     server = Exporters(fleet, ("127.0.0.1", 0))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
@@ -37,10 +42,10 @@ def server(fleet):
 
 
 @pytest.fixture
-def connect(server):
-    opened = []
+def connect(server: Exporters) -> Iterator[Connect]:
+    opened: list[http.client.HTTPConnection] = []
 
-    def make(timeout=10.0):
+    def make(timeout: float = 10.0) -> http.client.HTTPConnection:
         connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=timeout)
         opened.append(connection)
         return connection
@@ -50,19 +55,19 @@ def connect(server):
         connection.close()
 
 
-def get(connection, path):
+def get(connection: http.client.HTTPConnection, path: str) -> tuple[int, str, str]:
     connection.request("GET", path)
     response = connection.getresponse()
     body = response.read()
     assert int(response.headers["Content-Length"]) == len(body)
-    return response.status, response.headers["Content-Type"], body.decode()
+    return response.status, str(response.headers["Content-Type"]), body.decode()
 
 
-def metrics(connection, node):
+def metrics(connection: http.client.HTTPConnection, node: str) -> tuple[int, str, str]:
     return get(connection, f"/node/{node}/metrics")
 
 
-def test_every_node_on_one_connection(fleet, connect):
+def test_every_node_on_one_connection(fleet: FleetDir, connect: Connect) -> None:
     connection = connect()
     for name in fleet.names:
         status, kind, body = metrics(connection, name)
@@ -74,11 +79,11 @@ def test_every_node_on_one_connection(fleet, connect):
 
 
 @pytest.mark.parametrize("path", ["/node/nobody/metrics", "/metrics", "/node/../fleet.json/metrics", "/node"])
-def test_other_paths_are_not_found(connect, path):
+def test_other_paths_are_not_found(connect: Connect, path: str) -> None:
     assert get(connect(), path)[0] == 404
 
 
-def test_a_change_shows_at_the_next_scrape(fleet, connect):
+def test_a_change_shows_at_the_next_scrape(fleet: FleetDir, connect: Connect) -> None:
     connection, name = connect(), fleet.names[0]
     assert 'DCGM_FI_DEV_ENFORCED_POWER_LIMIT{gpu="0"' in metrics(connection, name)[2]
     assert re.search(r'ENFORCED_POWER_LIMIT\{gpu="0".*\} 700\n', metrics(connection, name)[2])
@@ -86,14 +91,14 @@ def test_a_change_shows_at_the_next_scrape(fleet, connect):
     assert re.search(r'ENFORCED_POWER_LIMIT\{gpu="0".*\} 450\n', metrics(connection, name)[2])
 
 
-def test_a_login_page(fleet, connect):
+def test_a_login_page(fleet: FleetDir, connect: Connect) -> None:
     break_exporter(fleet, fleet.names[0], "html")
     status, kind, body = metrics(connect(), fleet.names[0])
     assert (status, kind) == (200, "text/html")
     assert "<html>" in body
 
 
-def test_half_an_answer(fleet, connect):
+def test_half_an_answer(fleet: FleetDir, connect: Connect) -> None:
     break_exporter(fleet, fleet.names[0], "half")
     connection = connect()
     connection.request("GET", f"/node/{fleet.names[0]}/metrics")
@@ -103,7 +108,7 @@ def test_half_an_answer(fleet, connect):
     assert metrics(connect(), fleet.names[1])[0] == 200
 
 
-def test_no_answer_while_others_are_served(fleet, server, connect):
+def test_no_answer_while_others_are_served(fleet: FleetDir, server: Exporters, connect: Connect) -> None:
     break_exporter(fleet, fleet.names[0], "hang")
     hanging = connect(timeout=0.3)
     hanging.request("GET", f"/node/{fleet.names[0]}/metrics")
@@ -114,7 +119,7 @@ def test_no_answer_while_others_are_served(fleet, server, connect):
     assert metrics(connect(), fleet.names[0])[0] == 200
 
 
-def test_gone(fleet, connect):
+def test_gone(fleet: FleetDir, connect: Connect) -> None:
     break_exporter(fleet, fleet.names[0], "gone")
     connection = connect()
     connection.request("GET", f"/node/{fleet.names[0]}/metrics")
@@ -122,7 +127,7 @@ def test_gone(fleet, connect):
         connection.getresponse()
 
 
-def test_frozen(fleet, connect):
+def test_frozen(fleet: FleetDir, connect: Connect) -> None:
     connection, name = connect(), fleet.names[0]
     break_exporter(fleet, name, "frozen")
     first = metrics(connection, name)
@@ -132,12 +137,12 @@ def test_frozen(fleet, connect):
     assert metrics(connection, name) != first
 
 
-def test_a_mode_that_does_not_exist(fleet):
+def test_a_mode_that_does_not_exist(fleet: FleetDir) -> None:
     with pytest.raises(ValueError, match="hang"):
         break_exporter(fleet, fleet.names[0], "explode")
 
 
-def test_the_command_serves_and_ends_on_sigterm(fleet):
+def test_the_command_serves_and_ends_on_sigterm(fleet: FleetDir) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "tools.fleet", "serve", "--state", str(fleet.path), "--port", "0"],
         cwd=ROOT,
@@ -147,7 +152,9 @@ def test_the_command_serves_and_ends_on_sigterm(fleet):
     )
     with process:
         assert process.stdout is not None
-        port = int(re.search(r":(\d+)/", process.stdout.readline()).group(1))
+        said = re.search(r":(\d+)/", process.stdout.readline())
+        assert said is not None
+        port = int(said.group(1))
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         assert metrics(connection, fleet.names[0])[0] == 200
         connection.close()
@@ -155,7 +162,7 @@ def test_the_command_serves_and_ends_on_sigterm(fleet):
         assert process.wait(10) == 0
 
 
-def test_a_port_in_use_is_said(fleet):
+def test_a_port_in_use_is_said(fleet: FleetDir) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

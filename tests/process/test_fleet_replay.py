@@ -1,6 +1,9 @@
 """The past as the agents would have sent it, to a real gRPC server; and the kubelet's socket."""
 
+from collections.abc import Callable, Iterator
 from concurrent import futures
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import grpc
 import pytest
@@ -14,22 +17,24 @@ from tools.fleet.node import Machine
 from tools.fleet.podresources import RESOURCE, make_server
 from tools.fleet.products import DIMENSIONS, UNITS
 from tools.fleet.replay import replay
-from tools.fleet.state import FleetError
+from tools.fleet.state import FleetDir, FleetError
 
 NOW = 1_796_000_000.0
 DAY = 86400.0
+#: Starts a server and returns its address.
+Serve: TypeAlias = Callable[["Scorer"], str]
 
 
 @pytest.fixture
-def fleet(tmp_path):
+def fleet(tmp_path: Path) -> FleetDir:
     return create(tmp_path / "fleet", 1, 16, 8, NOW)
 
 
-def at(sample):
+def at(sample: pb.Sample) -> float:
     return sample.at.ToMicroseconds() / 1e6
 
 
-def test_history_has_rounds_of_all_dimensions_up_to_now(fleet):
+def test_history_has_rounds_of_all_dimensions_up_to_now(fleet: FleetDir) -> None:
     name = next(n.name for n in fleet.nodes() if not n.silent)
     reports = list(history(fleet, name, NOW - 14 * DAY, NOW))
     samples = [s for r in reports for s in r.samples]
@@ -46,28 +51,28 @@ def test_history_has_rounds_of_all_dimensions_up_to_now(fleet):
     assert all(s.context.sm_clock_mhz > 1000 for s in samples if s.dimension == "compute")
 
 
-def test_the_same_history_is_the_same_to_the_byte(fleet):
-    def once():
+def test_the_same_history_is_the_same_to_the_byte(fleet: FleetDir) -> None:
+    def once() -> list[bytes]:
         return [r.SerializeToString(deterministic=True) for r in history(fleet, fleet.names[3], NOW - 3 * DAY, NOW)]
 
     assert once() == once()
 
 
-def test_history_agrees_with_the_live_tools(fleet):
+def test_history_agrees_with_the_live_tools(fleet: FleetDir) -> None:
     node = next(n for n in fleet.nodes() if not n.silent)
     sample = next(s for r in history(fleet, node.name, NOW - DAY, NOW) for s in r.samples if s.dimension == "memory")
     live = Machine(node, fleet.state(node.name)).measure(node.gpus[sample.gpu_index], "memory", at(sample))
     assert sample.value == pytest.approx(live, rel=1e-9)
 
 
-def test_the_silent_node_has_no_recent_sample(fleet):
+def test_the_silent_node_has_no_recent_sample(fleet: FleetDir) -> None:
     silent = next(n for n in fleet.nodes() if n.silent)
     times = [at(s) for r in history(fleet, silent.name, NOW - 14 * DAY, NOW) for s in r.samples]
     assert times
     assert NOW - max(times) > SILENT_S - 600
 
 
-def test_a_lost_gpu_fails_from_then_on_and_its_kernel_line_is_reported(fleet):
+def test_a_lost_gpu_fails_from_then_on_and_its_kernel_line_is_reported(fleet: FleetDir) -> None:
     name = next(n.name for n in fleet.nodes() if not n.silent)
     fleet.change(name, lambda state: state["faults"].append([2, "lost", NOW - 2 * DAY, 0.0]))
     fleet.log(name, ["2026-11-28T12:00:00.000000Z NVRM: Xid (PCI:0000:3a:00): 79, GPU has fallen off the bus."])
@@ -79,7 +84,7 @@ def test_a_lost_gpu_fails_from_then_on_and_its_kernel_line_is_reported(fleet):
     assert min(map(at, failed)) >= NOW - 2 * DAY
 
 
-def test_the_kernel_log_of_the_time_is_reported(fleet):
+def test_the_kernel_log_of_the_time_is_reported(fleet: FleetDir) -> None:
     broken = next(n for n in fleet.names if any(f[1] == "dbe" for f in fleet.state(n)["faults"]))
     messages = [m.text for r in history(fleet, broken, NOW - 7 * DAY, NOW) for m in r.kernel_messages]
     assert len(messages) == 1
@@ -88,7 +93,7 @@ def test_the_kernel_log_of_the_time_is_reported(fleet):
 
 
 @pytest.mark.parametrize(("start", "end", "every"), [(NOW, NOW, 3600.0), (NOW, NOW - 1, 3600.0), (NOW - DAY, NOW, 1.0)])
-def test_times_that_make_no_history_are_refused(fleet, start, end, every):
+def test_times_that_make_no_history_are_refused(fleet: FleetDir, start: float, end: float, every: float) -> None:
     with pytest.raises(ValueError, match="start before its end"):
         list(history(fleet, fleet.names[0], start, end, every))
 
@@ -96,13 +101,13 @@ def test_times_that_make_no_history_are_refused(fleet, start, end, every):
 class Scorer(rpc.ProbeIngestServicer):
     """Keeps what it is sent; away for the first calls, and strict about tokens."""
 
-    def __init__(self, tokens, away=0):
+    def __init__(self, tokens: dict[str, str], away: int = 0) -> None:
         self.tokens = tokens
         self.away = away
-        self.ids = set()
+        self.ids: set[str] = set()
         self.calls = 0
 
-    def Report(self, request, context):
+    def Report(self, request: pb.ReportRequest, context: grpc.ServicerContext) -> pb.ReportResponse:
         self.calls += 1
         if self.calls <= self.away:
             context.abort(grpc.StatusCode.UNAVAILABLE, "starting")
@@ -115,10 +120,10 @@ class Scorer(rpc.ProbeIngestServicer):
 
 
 @pytest.fixture
-def serve():
-    servers = []
+def serve() -> Iterator[Serve]:
+    servers: list[grpc.Server] = []
 
-    def start(scorer):
+    def start(scorer: Scorer) -> str:
         server = grpc.server(futures.ThreadPoolExecutor(max_workers=2))
         rpc.add_ProbeIngestServicer_to_server(scorer, server)
         port = server.add_insecure_port("127.0.0.1:0")
@@ -131,10 +136,10 @@ def serve():
         server.stop(None).wait()
 
 
-def test_replay_sends_all_and_twice_is_once(fleet, serve):
+def test_replay_sends_all_and_twice_is_once(fleet: FleetDir, serve: Serve) -> None:
     scorer = Scorer({n: fleet.token(n) for n in fleet.names}, away=2)
     address = serve(scorer)
-    seen = []
+    seen: list[tuple[int, int]] = []
     first = replay(fleet, address, NOW - 2 * DAY, NOW, 12 * 3600.0, lambda done, total, _: seen.append((done, total)))
     assert seen == [(n, 16) for n in range(1, 17)]
     # Four rounds of each node but the silent one, whose agent was silent by then.
@@ -144,17 +149,18 @@ def test_replay_sends_all_and_twice_is_once(fleet, serve):
     assert not again.refused
 
 
-def test_a_refused_report_ends_the_replay_with_the_reason(fleet, serve):
+def test_a_refused_report_ends_the_replay_with_the_reason(fleet: FleetDir, serve: Serve) -> None:
     address = serve(Scorer(dict.fromkeys(fleet.names, "another")))
     with pytest.raises(FleetError, match=r"UNAUTHENTICATED: a token"):
         replay(fleet, address, NOW - DAY, NOW, 12 * 3600.0)
 
 
-def fields(raw):
+def fields(raw: bytes) -> list[tuple[int, Any]]:
     """A protobuf message's fields, read by number: varints and length-delimited ones."""
-    found, place = [], 0
+    found: list[tuple[int, Any]] = []
+    place = 0
 
-    def varint():
+    def varint() -> int:
         nonlocal place
         value = shift = 0
         while True:
@@ -177,7 +183,12 @@ def fields(raw):
     return found
 
 
-def test_podresources_lists_the_pods_that_hold_gpus(fleet, tmp_path):
+def ask(channel: grpc.Channel, method: str) -> bytes:
+    call: Any = channel.unary_unary(f"/v1.PodResourcesLister/{method}")
+    return bytes(call(b"", timeout=10))
+
+
+def test_podresources_lists_the_pods_that_hold_gpus(fleet: FleetDir, tmp_path: Path) -> None:
     name = fleet.names[0]
     node = fleet.node(name)
     pod = {"pid": 1, "name": "python3", "mib": 10, "pod": "ml/train-0"}
@@ -186,8 +197,7 @@ def test_podresources_lists_the_pods_that_hold_gpus(fleet, tmp_path):
     server = make_server(fleet, name, socket, lambda: NOW)
     server.start()
     with grpc.insecure_channel(f"unix:{socket}") as channel:
-        listed = channel.unary_unary("/v1.PodResourcesLister/List")(b"", timeout=10)
-        offered = channel.unary_unary("/v1.PodResourcesLister/GetAllocatableResources")(b"", timeout=10)
+        listed, offered = (ask(channel, method) for method in ("List", "GetAllocatableResources"))
     server.stop(None).wait()
     ((number, message),) = fields(listed)
     assert number == 1

@@ -7,22 +7,27 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
+import yaml
 
 from tools.fleet.create import create, token_sha256
 from tools.fleet.episodes import episode_at
 from tools.fleet.inventory import build
 from tools.fleet.node import now
-from tools.fleet.state import FleetDir, FleetError
+from tools.fleet.state import FleetDir, FleetError, State
 
 ROOT = Path(__file__).resolve().parents[2]
 ENOMEDIUM = 123
+#: Runs an executable of the fleet and returns what it printed.
+Tool: TypeAlias = Callable[..., str]
 
 
-def calm_seed(at):
+def calm_seed(at: float) -> int:
     """A seed whose first node is as it should be for the next quarter of an hour: the tools run on the real clock."""
     for seed in range(1, 1000):
         node = build(seed, 4, 8, at)[0][0]
@@ -33,14 +38,21 @@ def calm_seed(at):
 
 
 @pytest.fixture
-def fleet(tmp_path) -> FleetDir:
+def fleet(tmp_path: Path) -> FleetDir:
     # A blank in the path: the executables must quote it.
     return create(tmp_path / "a fleet", calm_seed(now()), 4, 8, now())
 
 
 @pytest.fixture
-def tool(fleet):
-    def run(name, *arguments, node=fleet.names[0], cwd=None, status=0, **environment):
+def tool(fleet: FleetDir) -> Tool:
+    def run(
+        name: str,
+        *arguments: str,
+        node: str = fleet.names[0],
+        cwd: Path | None = None,
+        status: int = 0,
+        **environment: str,
+    ) -> str:
         result = subprocess.run(
             [str(fleet.path / "bin" / name), *arguments],
             env={"PATH": "/usr/bin:/bin", "NODE_NAME": node, "GPUGRADE_FLEET_SPEED": "200", **environment},
@@ -56,7 +68,7 @@ def tool(fleet):
     return run
 
 
-def command(*arguments, status=0):
+def command(*arguments: object, status: int = 0) -> str:
     result = subprocess.run(
         [sys.executable, "-m", "tools.fleet", *map(str, arguments)],
         cwd=ROOT,
@@ -70,27 +82,27 @@ def command(*arguments, status=0):
     return result.stdout if status == 0 else result.stderr
 
 
-def column(text):
+def column(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines()]
 
 
-def query(tool, field, *more, **kw):
-    return column(tool("nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", *more, **kw))
+def query(tool: Tool, field: str, *more: str) -> list[str]:
+    return column(tool("nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", *more))
 
 
-def compute(tool, gpu):
+def compute(tool: Tool, gpu: int) -> float:
     out = tool("gpu_burn", "-tc", "-i", str(gpu), "20")
     rates = [float(r) for r in re.findall(r"\((\d+) Gflop/s\)", out)]
     return sum(rates) / len(rates) / 1000
 
 
-def bandwidth(tool, test, **kw):
-    found = json.loads(tool("nvbandwidth", "-j", "-t", test, **kw))["nvbandwidth"]["testcases"][0]
+def bandwidth(tool: Tool, test: str, **environment: str) -> list[Any]:
+    found = json.loads(tool("nvbandwidth", "-j", "-t", test, **environment))["nvbandwidth"]["testcases"][0]
     assert found["status"] == "Passed"
     return [float(cell) if cell != "N/A" else None for row in found["bandwidth_matrix"] for cell in row]
 
 
-def test_smi_filters_formats_and_lists(tool):
+def test_smi_filters_formats_and_lists(tool: Tool) -> None:
     assert query(tool, "index", "-i", "3,1") == ["1", "3"]
     uuid = query(tool, "uuid", "-i", "2")[0]
     assert query(tool, "index", "-i", uuid) == ["2"]
@@ -115,13 +127,13 @@ def test_smi_filters_formats_and_lists(tool):
         ([], 2, "knows"),
     ],
 )
-def test_smi_refuses_as_the_real_one(tool, fleet, arguments, status, text):
+def test_smi_refuses_as_the_real_one(tool: Tool, fleet: FleetDir, arguments: list[str], status: int, text: str) -> None:
     before = (fleet.folder(fleet.names[0]) / "state.json").read_bytes()
     assert text in tool("nvidia-smi", *arguments, status=status)
     assert (fleet.folder(fleet.names[0]) / "state.json").read_bytes() == before
 
 
-def test_a_clock_lock_is_a_real_slowdown_and_reset_is_the_way_back(tool):
+def test_a_clock_lock_is_a_real_slowdown_and_reset_is_the_way_back(tool: Tool) -> None:
     free, memory = compute(tool, 1), bandwidth(tool, "device_local_copy")[1]
     said = tool("nvidia-smi", "-i", "1", "-lgc", "210,1110")
     assert said == 'GPU clocks set to "(gpuClkMin 210, gpuClkMax 1110)" for GPU 00000000:2A:00.0\nAll done.\n'
@@ -134,7 +146,7 @@ def test_a_clock_lock_is_a_real_slowdown_and_reset_is_the_way_back(tool):
     assert compute(tool, 1) / free == pytest.approx(1, rel=0.02)
 
 
-def test_a_power_limit_is_set_read_and_felt(tool):
+def test_a_power_limit_is_set_read_and_felt(tool: Tool) -> None:
     free = compute(tool, 1)
     said = tool("nvidia-smi", "-i", "1", "-pl", "350")
     assert said == "Power limit for GPU 00000000:2A:00.0 was set to 350.00 W from 700.00 W.\nAll done.\n"
@@ -144,7 +156,7 @@ def test_a_power_limit_is_set_read_and_felt(tool):
     assert compute(tool, 1) / free == pytest.approx(1, rel=0.02)
 
 
-def test_processes_and_burns_show_on_the_gpu_they_use(tool, fleet):
+def test_processes_and_burns_show_on_the_gpu_they_use(tool: Tool, fleet: FleetDir) -> None:
     command("process", "--state", fleet.path, "--node", fleet.names[0], "--gpu", 3, "--pid", 77, "--mib", 1000)
     apps = ["--query-compute-apps=gpu_uuid,pid,process_name,used_memory", "--format=csv"]
     uuid = query(tool, "uuid", "-i", "3")[0]
@@ -178,7 +190,7 @@ def test_processes_and_burns_show_on_the_gpu_they_use(tool, fleet):
     assert fleet.state(fleet.names[0])["burns"] == []
 
 
-def test_burn_arguments(tool):
+def test_burn_arguments(tool: Tool) -> None:
     out = tool("gpu_burn", "-d", "-m", "50%", "10")
     assert "using 40200 MB of it), using DOUBLES" in out
     assert "Tested 8 GPUs:" in out
@@ -191,7 +203,7 @@ def test_burn_arguments(tool):
     assert "positive number" in tool("gpu_burn", "10", status=9, GPUGRADE_FLEET_SPEED="-1")
 
 
-def test_nvbandwidth_honours_visible_devices(tool):
+def test_nvbandwidth_honours_visible_devices(tool: Tool) -> None:
     whole = bandwidth(tool, "host_to_device_memcpy_ce")
     assert len(whole) == 8
     assert all(48 < v < 53 for v in whole)
@@ -211,7 +223,7 @@ def test_nvbandwidth_honours_visible_devices(tool):
     assert "unrecognised" in tool("nvbandwidth", "--nonsense", status=1)
 
 
-def test_dcgmi_inject_has_the_real_pitfalls(tool, fleet):
+def test_dcgmi_inject_has_the_real_pitfalls(tool: Tool, fleet: FleetDir) -> None:
     inject = ("test", "--inject")
     good = "Successfully injected field info.\n"
     assert "single GPU" in tool("dcgmi", *inject, "-g", "0", "-f", "230", "-v", "79", status=255)
@@ -235,7 +247,7 @@ def test_dcgmi_inject_has_the_real_pitfalls(tool, fleet):
     assert "Xid" not in (fleet.folder(fleet.names[0]) / "kmsg").read_text()
 
 
-def test_an_injected_xid_stays_until_the_hostengine_restarts(tool, fleet):
+def test_an_injected_xid_stays_until_the_hostengine_restarts(tool: Tool, fleet: FleetDir) -> None:
     assert "not enabled" in tool("dcgmi", "health", "-c", status=255)
     tool("dcgmi", "health", "-s", "a")
     tool("dcgmi", "test", "--inject", "--gpuid", "4", "-f", "230", "-v", "79")
@@ -253,7 +265,7 @@ def test_an_injected_xid_stays_until_the_hostengine_restarts(tool, fleet):
 
 
 @pytest.mark.parametrize("name", ["nvidia-smi", "dcgmi", "gpu_burn", "nvbandwidth"])
-def test_tools_need_a_node_and_nothing_else(tool, fleet, tmp_path, name):
+def test_tools_need_a_node_and_nothing_else(tool: Tool, fleet: FleetDir, tmp_path: Path, name: str) -> None:
     arguments = {"nvidia-smi": ["-L"], "dcgmi": ["discovery", "-l"], "gpu_burn": ["1"], "nvbandwidth": ["-j"]}[name]
     trap = tmp_path / "trap"
     trap.mkdir()
@@ -273,12 +285,12 @@ def test_tools_need_a_node_and_nothing_else(tool, fleet, tmp_path, name):
     assert "NODE_NAME" in result.stderr
 
 
-def test_writers_at_once_lose_nothing_and_readers_never_see_half(fleet, tool):
+def test_writers_at_once_lose_nothing_and_readers_never_see_half(fleet: FleetDir, tool: Tool) -> None:
     name = fleet.names[1]
     reading = ThreadPoolExecutor(1)
     done = False
 
-    def read():
+    def read() -> int:
         count = 0
         while not done:
             assert set(fleet.state(name)["gpus"]) == set(map(str, range(8)))
@@ -303,10 +315,10 @@ def test_writers_at_once_lose_nothing_and_readers_never_see_half(fleet, tool):
     assert not [p.name for p in fleet.folder(name).iterdir() if p.name.startswith(".")]
 
 
-def test_a_change_that_fails_changes_nothing(fleet):
+def test_a_change_that_fails_changes_nothing(fleet: FleetDir) -> None:
     before = fleet.state(fleet.names[0])
 
-    def alter(state):
+    def alter(state: State) -> None:
         state["faults"].append("half done")
         raise ValueError("no")
 
@@ -315,7 +327,7 @@ def test_a_change_that_fails_changes_nothing(fleet):
     assert fleet.state(fleet.names[0]) == before
 
 
-def test_faults_show_on_every_surface_and_can_be_healed(tool, fleet):
+def test_faults_show_on_every_surface_and_can_be_healed(tool: Tool, fleet: FleetDir) -> None:
     name = fleet.names[0]
     where = ("--state", fleet.path, "--node", name)
     command("fault", *where, "--gpu", 2, "--kind", "lost")
@@ -333,7 +345,7 @@ def test_faults_show_on_every_surface_and_can_be_healed(tool, fleet):
     assert "GPUs 0 to 7" in command("fault", *where, "--gpu", 8, "--kind", "dbe", status=2)
 
 
-def test_truth_tells_what_tools_do_not(fleet):
+def test_truth_tells_what_tools_do_not(fleet: FleetDir) -> None:
     where = ("--state", fleet.path)
     node = fleet.names[2]
     command("fault", *where, "--node", node, "--gpu", 1, "--kind", "slow", "--value", "1.5")
@@ -347,9 +359,7 @@ def test_truth_tells_what_tools_do_not(fleet):
     assert "of 32 GPUs are named" in table
 
 
-def test_the_fleet_file_names_every_node_and_no_secret(fleet):
-    import yaml
-
+def test_the_fleet_file_names_every_node_and_no_secret(fleet: FleetDir) -> None:
     text = command("file", "--state", fleet.path, "--exporter-base", "http://127.0.0.1:1234/")
     found = yaml.safe_load(text)
     assert found["kind"] == "Fleet"
@@ -363,7 +373,7 @@ def test_the_fleet_file_names_every_node_and_no_secret(fleet):
     assert (fleet.folder(fleet.names[0]) / "token").stat().st_mode & 0o077 == 0
 
 
-def test_a_directory_that_is_no_fleet_is_refused_with_the_remedy(tmp_path, fleet):
+def test_a_directory_that_is_no_fleet_is_refused_with_the_remedy(tmp_path: Path, fleet: FleetDir) -> None:
     assert "tools.fleet init" in command("truth", "--state", tmp_path / "nothing", status=2)
     assert "holds a fleet already" in command("init", "--state", fleet.path, status=2)
     assert "1 to 8 GPUs" in command("init", "--state", tmp_path / "new", "--gpus", "9", status=2)

@@ -6,39 +6,41 @@ from tools.fleet import health
 from tools.fleet.exporter import render
 from tools.fleet.fields import Live
 from tools.fleet.hostengine import held, inject, latest
-from tools.fleet.inventory import Fault, build
+from tools.fleet.inventory import Fault, Node, build
 from tools.fleet.node import Machine
-from tools.fleet.state import fresh_dcgm, fresh_state
+from tools.fleet.state import State, fresh_dcgm, fresh_state
 
 NOW = 1_796_000_000.0
 GPU = 2
 
 
 @pytest.fixture
-def node():
+def node() -> Node:
     return build(1, 4, 8, NOW)[0][0]
 
 
 @pytest.fixture
-def state(node):
+def state(node: Node) -> State:
     return fresh_state(node, [], NOW)
 
 
-def watch(state, systems=health.ALL, at=NOW):
+def watch(state: State, systems: str = health.ALL, at: float = NOW) -> None:
     state["dcgm"]["watches"] = {"systems": systems, "at": at}
 
 
-def value(node, state, field, at):
+def value(node: Node, state: State, field: int, at: float) -> float:
     machine = Machine(node, state)
     gpu = node.gpus[GPU]
-    return latest(machine, gpu, field, Live(machine, gpu, machine.sensors(gpu, at), at))
+    found = latest(machine, gpu, field, Live(machine, gpu, machine.sensors(gpu, at), at))
+    assert found is not None
+    return found
 
 
-def verdicts(node, state, at):
+def verdicts(node: Node, state: State, at: float) -> dict[str, str]:
     return {i.system: i.verdict for i in health.check(Machine(node, state), node.gpus[GPU], at)}
 
 
-def test_an_injected_value_fades_when_its_hold_time_is_over(node, state):
+def test_an_injected_value_fades_when_its_hold_time_is_over(node: Node, state: State) -> None:
     live = value(node, state, 150, NOW)
     inject(state, GPU, 150, 99.0, NOW + 5, NOW)
     assert value(node, state, 150, NOW) == 99
@@ -47,14 +49,14 @@ def test_an_injected_value_fades_when_its_hold_time_is_over(node, state):
     assert abs(value(node, state, 150, NOW + 6.1) - live) < 5
 
 
-def test_the_xid_gauge_stays_at_its_last_value(node, state):
+def test_the_xid_gauge_stays_at_its_last_value(node: Node, state: State) -> None:
     inject(state, GPU, 230, 79.0, NOW + 1, NOW)
     assert value(node, state, 230, NOW + 10**6) == 79
     inject(state, GPU, 230, 0.0, NOW + 11, NOW + 10)
     assert value(node, state, 230, NOW + 10**6) == 0
 
 
-def test_xid_history_needs_watches_before_and_is_never_cleared(node, state):
+def test_xid_history_needs_watches_before_and_is_never_cleared(node: Node, state: State) -> None:
     inject(state, GPU, 230, 79.0, NOW + 1, NOW)
     watch(state)
     assert verdicts(node, state, NOW + 2) == {}
@@ -78,14 +80,16 @@ def test_xid_history_needs_watches_before_and_is_never_cleared(node, state):
         (31, "Memory system", "Warning"),
     ],
 )
-def test_xids_count_under_the_system_that_dcgm_files_them(node, state, xid, system, verdict):
+def test_xids_count_under_the_system_that_dcgm_files_them(
+    node: Node, state: State, xid: int, system: str, verdict: str
+) -> None:
     watch(state)
     inject(state, GPU, 230, xid, NOW + 1, NOW)
     assert verdicts(node, state, NOW + 2) == {system: verdict}
 
 
 @pytest.mark.parametrize("xid", [109, 136, 143, 158, 13])
-def test_dcgm_passes_over_xids_that_it_does_not_know(node, state, xid):
+def test_dcgm_passes_over_xids_that_it_does_not_know(node: Node, state: State, xid: int) -> None:
     watch(state)
     inject(state, GPU, 230, xid, NOW + 1, NOW)
     assert verdicts(node, state, NOW + 2) == {}
@@ -103,7 +107,9 @@ def test_dcgm_passes_over_xids_that_it_does_not_know(node, state, xid):
         (409, 6000, "NVLINK system", "Failure"),
     ],
 )
-def test_counters_need_a_baseline_first(node, state, field, amount, system, verdict):
+def test_counters_need_a_baseline_first(
+    node: Node, state: State, field: int, amount: int, system: str, verdict: str
+) -> None:
     watch(state)
     inject(state, GPU, field, amount, NOW + 1, NOW)
     assert verdicts(node, state, NOW + 2) == {}
@@ -115,7 +121,7 @@ def test_counters_need_a_baseline_first(node, state, field, amount, system, verd
 
 
 @pytest.mark.parametrize(("product_node", "limit"), [(0, 31), (3, 16)])
-def test_pcie_replays_are_judged_by_the_link_generation(product_node, limit):
+def test_pcie_replays_are_judged_by_the_link_generation(product_node: int, limit: int) -> None:
     node = build(1, 4, 8, NOW)[0][product_node]
     state = fresh_state(node, [], NOW)
     watch(state)
@@ -129,19 +135,21 @@ def test_pcie_replays_are_judged_by_the_link_generation(product_node, limit):
 @pytest.mark.parametrize(
     ("field", "amount", "verdict"), [(311, 1, "Failure"), (395, 1, "Failure"), (393, 512, "Warning")]
 )
-def test_memory_faults_are_judged_by_their_value(node, state, field, amount, verdict):
+def test_memory_faults_are_judged_by_their_value(
+    node: Node, state: State, field: int, amount: int, verdict: str
+) -> None:
     watch(state)
     inject(state, GPU, field, amount, NOW + 1, NOW)
     assert verdicts(node, state, NOW + 1) == {"Memory system": verdict}
 
 
-def test_only_watched_systems_are_judged(node, state):
+def test_only_watched_systems_are_judged(node: Node, state: State) -> None:
     watch(state, "p")
     inject(state, GPU, 311, 1.0, NOW + 1, NOW)
     assert verdicts(node, state, NOW + 1) == {}
 
 
-def test_the_exporter_reads_the_same_cache(node, state):
+def test_the_exporter_reads_the_same_cache(node: Node, state: State) -> None:
     before = render(Machine(node, state), NOW)
     assert f'gpu="{GPU}"' in before
     assert "XID_ERRORS_COUNT" not in before
@@ -152,7 +160,7 @@ def test_the_exporter_reads_the_same_cache(node, state):
     assert "XID_ERRORS_COUNT" not in render(Machine(node, state), NOW + 400)
 
 
-def test_a_physical_fault_shows_on_dcgm_too(node):
+def test_a_physical_fault_shows_on_dcgm_too(node: Node) -> None:
     state = fresh_state(node, [Fault(GPU, "dbe", NOW - 10)], NOW)
     watch(state, at=NOW - 20)
     assert value(node, state, 311, NOW) == 1
@@ -160,13 +168,13 @@ def test_a_physical_fault_shows_on_dcgm_too(node):
     assert set(verdicts(node, state, NOW).values()) == {"Failure"}
 
 
-def test_a_lost_gpu_has_no_series_but_its_xid(node):
+def test_a_lost_gpu_has_no_series_but_its_xid(node: Node) -> None:
     state = fresh_state(node, [Fault(GPU, "lost", NOW - 10)], NOW - 20)
     lines = [line for line in render(Machine(node, state), NOW).splitlines() if f'gpu="{GPU}"' in line]
     assert {line.partition("{")[0] for line in lines} == {"DCGM_FI_DEV_XID_ERRORS", "DCGM_EXP_XID_ERRORS_COUNT"}
 
 
-def test_the_cache_is_bounded(node, state):
+def test_the_cache_is_bounded(node: Node, state: State) -> None:
     for n in range(2000):
         inject(state, GPU, 150, float(n), NOW + n * 0.001, NOW)
     assert len(state["dcgm"]["cache"][str(GPU)]["150"]) <= 257

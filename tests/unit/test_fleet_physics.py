@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from typing import TypeAlias
 
 import pytest
 from hypothesis import given
@@ -11,9 +12,9 @@ from tools.fleet import physics
 from tools.fleet.chance import normal, quantile, unit
 from tools.fleet.episodes import WEEK_S, episode_at, week
 from tools.fleet.faults import KINDS
-from tools.fleet.inventory import Fault, build
+from tools.fleet.inventory import Fault, Gpu, Node, build
 from tools.fleet.physics import Settings
-from tools.fleet.products import A100, DIMENSIONS, H100, PRODUCTS
+from tools.fleet.products import A100, DIMENSIONS, H100, PRODUCTS, Product
 from tools.fleet.quality import (
     COMPUTE,
     EPISODE_MEAN_S,
@@ -25,39 +26,40 @@ from tools.fleet.quality import (
 )
 
 NOW = 1_796_000_000.0
+Table: TypeAlias = tuple[tuple[float, float], ...]
 WEIGHTS = {"compute": 0.6, "memory": 0.15, "nvlink": 0.1, "fabric": 0.1, "pcie": 0.05}
 
 
 @pytest.fixture(scope="module")
-def fleet():
+def fleet() -> list[Node]:
     return build(seed=1, nodes=64, gpus=8, created=NOW)[0]
 
 
-def plain(nodes, product):
+def plain(nodes: list[Node], product: Product) -> tuple[Node, Gpu]:
     """A GPU of a model that is not slow, and its node."""
     return next((n, g) for n in nodes if n.product is product for g in n.gpus if g.slow is None and not n.silent)
 
 
-def default(node):
+def default(node: Node) -> Settings:
     return Settings(None, node.product.power_w[0])
 
 
 @pytest.mark.parametrize(("dimension", "table"), [("compute", COMPUTE), ("memory", MEMORY)])
-def test_quality_has_the_published_percentiles(dimension, table):
+def test_quality_has_the_published_percentiles(dimension: str, table: Table) -> None:
     values = sorted(quality(3, f"n{n}", g, dimension) for n in range(500) for g in range(8))
     for percent, expected in table[1:-1]:
         found = values[round(percent / 100 * (len(values) - 1))]
         assert found == pytest.approx(expected, abs=0.0035), percent
 
 
-def test_qualities_of_one_gpu_are_uncorrelated():
+def test_qualities_of_one_gpu_are_uncorrelated() -> None:
     draws = [[quality(5, f"n{n}", n % 8, d) for n in range(3000)] for d in DIMENSIONS]
     for i in range(len(draws)):
         for j in range(i):
             assert abs(statistics.correlation(draws[i], draws[j])) < 0.08, (DIMENSIONS[i], DIMENSIONS[j])
 
 
-def test_fabric_numa_and_host_belong_to_the_node():
+def test_fabric_numa_and_host_belong_to_the_node() -> None:
     for dimension in ("fabric", "numa", "host"):
         within = [statistics.pstdev(quality(5, f"n{n}", g, dimension) for g in range(8)) for n in range(50)]
         between = statistics.pstdev(
@@ -66,7 +68,7 @@ def test_fabric_numa_and_host_belong_to_the_node():
         assert between > 2 * statistics.fmean(within)
 
 
-def test_noise_has_the_stated_spread(fleet):
+def test_noise_has_the_stated_spread(fleet: list[Node]) -> None:
     node, gpu = plain(fleet, H100)
     for dimension in DIMENSIONS:
         ratios = [
@@ -88,7 +90,9 @@ def test_noise_has_the_stated_spread(fleet):
     st.integers(0, 3),
     st.integers(0, 7),
 )
-def test_the_same_question_has_the_same_answer_in_any_order(seed, dimension, at, n, g):
+def test_the_same_question_has_the_same_answer_in_any_order(
+    seed: int, dimension: str, at: float, n: int, g: int
+) -> None:
     one, other = build(seed, 4, 8, NOW)[0], build(seed, 4, 8, NOW)[0]
     first = physics.measure(one[n], one[n].gpus[g], dimension, at, default(one[n]))
     physics.measure(other[n], other[n].gpus[g], dimension, at + 1, default(one[n]))
@@ -98,13 +102,13 @@ def test_the_same_question_has_the_same_answer_in_any_order(seed, dimension, at,
     assert first > 0
 
 
-def test_another_seed_is_another_fleet():
+def test_another_seed_is_another_fleet() -> None:
     one, other = build(1, 8, 8, NOW)[0], build(2, 8, 8, NOW)[0]
     assert one[0].gpus[0].uuid != other[0].gpus[0].uuid
     assert quality(1, "n", 0, "compute") != quality(2, "n", 0, "compute")
 
 
-def test_two_products_and_eight_racks(fleet):
+def test_two_products_and_eight_racks(fleet: list[Node]) -> None:
     assert {n.product_name for n in fleet} == set(PRODUCTS)
     assert len({n.rack for n in fleet}) == 8
     assert len({g.uuid for n in fleet for g in n.gpus}) == 512
@@ -114,7 +118,7 @@ def test_two_products_and_eight_racks(fleet):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_slow_gpus_are_few_and_many_of_them_show_no_sign(seed):
+def test_slow_gpus_are_few_and_many_of_them_show_no_sign(seed: int) -> None:
     nodes = build(seed, 64, 8, NOW)[0]
     slow = [g.slow for n in nodes for g in n.gpus if g.slow is not None]
     assert 6 <= len(slow) <= 12
@@ -123,7 +127,7 @@ def test_slow_gpus_are_few_and_many_of_them_show_no_sign(seed):
     assert all(SLOW_RANGE[0] <= s.slowdown <= SLOW_RANGE[1] for s in slow)
 
 
-def test_a_hidden_slow_gpu_looks_like_its_peers_and_a_visible_one_does_not(fleet):
+def test_a_hidden_slow_gpu_looks_like_its_peers_and_a_visible_one_does_not(fleet: list[Node]) -> None:
     for node in fleet:
         for gpu in node.gpus:
             if gpu.slow is None:
@@ -147,7 +151,7 @@ def test_a_hidden_slow_gpu_looks_like_its_peers_and_a_visible_one_does_not(fleet
             assert true / own == pytest.approx(gpu.slow.slowdown, abs=0.02)
 
 
-def test_most_of_the_default_fleet_is_well_and_some_of_it_is_not(fleet):
+def test_most_of_the_default_fleet_is_well_and_some_of_it_is_not(fleet: list[Node]) -> None:
     calm = NOW
     worst = [
         max(
@@ -163,7 +167,7 @@ def test_most_of_the_default_fleet_is_well_and_some_of_it_is_not(fleet):
     assert sum(n.silent for n in fleet) == 1
 
 
-def test_episodes_take_the_published_share_and_end():
+def test_episodes_take_the_published_share_and_end() -> None:
     episodes = [e for n in range(300) for e in week(11, f"n{n}", 2900)]
     share = sum(e.end - e.start for e in episodes) / (300 * WEEK_S)
     assert share == pytest.approx(EPISODE_SHARE, rel=0.15)
@@ -173,7 +177,7 @@ def test_episodes_take_the_published_share_and_end():
     assert max(e.slowdown for e in episodes) > 2.5
 
 
-def test_an_episode_slows_the_whole_node_while_it_lasts(fleet):
+def test_an_episode_slows_the_whole_node_while_it_lasts(fleet: list[Node]) -> None:
     node, episode = next((n, e) for n in fleet for e in week(n.seed, n.name, 2969) if e.start % WEEK_S > 3600)
     hit = max(episode.reach, key=lambda d: episode.reach[d])
     for gpu in node.gpus:
@@ -184,7 +188,7 @@ def test_an_episode_slows_the_whole_node_while_it_lasts(fleet):
 
 
 @given(st.floats(0.3, 0.99), st.sampled_from([H100, A100]))
-def test_locked_clocks_slow_compute_in_proportion_and_memory_hardly(share, product):
+def test_locked_clocks_slow_compute_in_proportion_and_memory_hardly(share: float, product: Product) -> None:
     node, gpu = plain(build(1, 64, 8, NOW)[0], product)
     free = default(node)
     locked = Settings((product.min_sm_mhz, product.load_sm_mhz * share), free.power_limit)
@@ -197,7 +201,7 @@ def test_locked_clocks_slow_compute_in_proportion_and_memory_hardly(share, produ
 
 
 @given(st.floats(200, 700), st.floats(200, 700))
-def test_a_lower_power_limit_is_never_faster(one, other):
+def test_a_lower_power_limit_is_never_faster(one: float, other: float) -> None:
     node, gpu = plain(build(1, 64, 8, NOW)[0], H100)
     low, high = sorted((one, other))
     assert physics.slowdown(node, gpu, "compute", NOW, Settings(None, low)) >= physics.slowdown(
@@ -206,7 +210,7 @@ def test_a_lower_power_limit_is_never_faster(one, other):
     assert physics.sensors(node, gpu, NOW, Settings(None, low), 1.0).power_w <= low
 
 
-def test_half_the_power_costs_about_a_third_of_compute(fleet):
+def test_half_the_power_costs_about_a_third_of_compute(fleet: list[Node]) -> None:
     node, gpu = plain(fleet, H100)
     halved = Settings(None, 350.0)
     ratio = physics.slowdown(node, gpu, "compute", NOW, halved) / physics.slowdown(
@@ -215,7 +219,7 @@ def test_half_the_power_costs_about_a_third_of_compute(fleet):
     assert 1.3 < ratio < 1.7
 
 
-def test_air_warms_towards_the_top_of_the_rack(fleet):
+def test_air_warms_towards_the_top_of_the_rack(fleet: list[Node]) -> None:
     rack = [n for n in fleet if n.rack == "r01"]
     means = [statistics.fmean(physics.temperature(n, g, NOW, 1.0) for g in n.gpus) for n in rack]
     assert means[-1] - means[0] > 2
@@ -223,7 +227,7 @@ def test_air_warms_towards_the_top_of_the_rack(fleet):
     assert physics.temperature(node, gpu, NOW, 1.0) > physics.temperature(node, gpu, NOW, 0.0) + 20
 
 
-def test_a_fault_counts_from_its_time_on(fleet):
+def test_a_fault_counts_from_its_time_on(fleet: list[Node]) -> None:
     node, gpu = plain(fleet, H100)
     faults = [Fault(gpu.index, "pcie-x8", NOW), Fault(gpu.index, "slow", NOW, 1.5)]
     free = default(node)
@@ -235,25 +239,25 @@ def test_a_fault_counts_from_its_time_on(fleet):
     assert physics.sensors(node, gpu, NOW - 1, free, 0.0, faults).pcie_width == 16
 
 
-def test_every_fault_kind_says_what_it_is():
+def test_every_fault_kind_says_what_it_is() -> None:
     for kind in KINDS.values():
         assert kind.summary
         assert bool(kind.text) == bool(kind.xid)
 
 
 @pytest.mark.parametrize(("nodes", "gpus"), [(0, 8), (4, 0), (4, 9)])
-def test_counts_that_make_no_fleet_are_refused(nodes, gpus):
+def test_counts_that_make_no_fleet_are_refused(nodes: int, gpus: int) -> None:
     with pytest.raises(ValueError, match="at least one node"):
         build(1, nodes, gpus, NOW)
 
 
 @given(st.text(max_size=20), st.integers())
-def test_draws_stay_in_their_range(text, number):
+def test_draws_stay_in_their_range(text: str, number: int) -> None:
     assert 0 < unit(text, number) < 1
     assert math.isfinite(normal(text, number))
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
-def test_quantiles_grow(one, other):
+def test_quantiles_grow(one: float, other: float) -> None:
     low, high = sorted((one, other))
     assert quantile(COMPUTE, low) <= quantile(COMPUTE, high)
