@@ -351,11 +351,12 @@ def test_truth_tells_what_tools_do_not(fleet: FleetDir) -> None:
     command("fault", *where, "--node", node, "--gpu", 1, "--kind", "slow", "--value", "1.5")
     items = json.loads(command("truth", *where, "-o", "json"))["items"]
     assert len(items) == 32
+    # At least: the node may be in an episode besides.
     hit = next(i for i in items if (i["node"], i["gpu"]) == (node, 1))
     assert hit["slowdown"]["compute"] > 1.4
     assert hit["faults"][0]["kind"] == "slow"
     table = command("--truth", *where)
-    assert re.search(rf"{node}\s+1\s+compute x1\.", table)
+    assert re.search(rf"{node}\s+1\s.*\bslow\b", table)
     assert "of 32 GPUs are named" in table
 
 
