@@ -1,5 +1,6 @@
 """The emulated executables as real processes, the state file under concurrent writers, the command line."""
 
+import fcntl
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from typing import Any, TypeAlias
 import pytest
 import yaml
 
+from tools.fleet import state as state_module
 from tools.fleet.create import create, token_sha256
 from tools.fleet.episodes import episode_at
 from tools.fleet.inventory import build
@@ -188,6 +190,33 @@ def test_processes_and_burns_show_on_the_gpu_they_use(tool: Tool, fleet: FleetDi
         burner.send_signal(signal.SIGTERM)
         assert burner.wait(20) == 128 + signal.SIGTERM
     assert fleet.state(fleet.names[0])["burns"] == []
+
+
+def test_a_burn_that_was_killed_burns_no_longer(tool: Tool, fleet: FleetDir) -> None:
+    burner = subprocess.Popen(
+        [str(fleet.path / "bin" / "gpu_burn"), "3600"],
+        env={"PATH": "/usr/bin:/bin", "NODE_NAME": fleet.names[0]},
+        stdout=subprocess.DEVNULL,
+    )
+    with burner:
+        deadline = time.monotonic() + 20
+        while query(tool, "utilization.gpu", "-i", "0") == ["0"]:
+            assert time.monotonic() < deadline
+        burner.kill()
+        burner.wait(20)
+    assert fleet.state(fleet.names[0])["burns"]
+    assert query(tool, "utilization.gpu", "-i", "0") == ["0"]
+    tool("gpu_burn", "-i", "1", "10")
+    assert fleet.state(fleet.names[0])["burns"] == []
+
+
+def test_a_lock_that_is_never_freed_is_said(fleet: FleetDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_module, "LOCK_S", 0.05)
+    with (fleet.folder(fleet.names[0]) / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(FleetError, match="holds the state of"):
+            fleet.change(fleet.names[0], lambda state: state.clear())
+    fleet.change(fleet.names[0], lambda state: state.update(exporter="ok"))
 
 
 def test_burn_arguments(tool: Tool) -> None:

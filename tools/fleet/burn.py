@@ -130,7 +130,8 @@ def _registered(here: Here, gpus: Sequence[Gpu], until: float) -> Iterator[None]
     me = {"gpus": [g.index for g in gpus], "pid": os.getpid(), "until": until}
 
     def begin(state: State) -> None:
-        state["burns"] = [b for b in state["burns"] if b["until"] > now()] + [me]
+        alive = {b["pid"] for b in Machine(here.facts, state).burns(now())}
+        state["burns"] = [*(b for b in state["burns"] if b["pid"] in alive), me]
 
     def end(state: State) -> None:
         state["burns"] = [b for b in state["burns"] if b["pid"] != me["pid"]]

@@ -171,9 +171,8 @@ def query_apps(machine: Machine, gpus: Sequence[Gpu], names: str, wanted: tuple[
             raise UsageError(f'Field "{name}" is not a valid field to query.')
     units = "nounits" not in wanted
     running = list(machine.state["processes"])
-    for burn in machine.state["burns"]:
-        if at < burn["until"]:
-            running += [{"gpu": g, "pid": burn["pid"], "name": "gpu_burn", "mib": 72360} for g in burn["gpus"]]
+    for burn in machine.burns(at):
+        running += [{"gpu": g, "pid": burn["pid"], "name": "gpu_burn", "mib": 72360} for g in burn["gpus"]]
     rows = []
     for gpu in gpus:
         for process in (p for p in running if p["gpu"] == gpu.index):
