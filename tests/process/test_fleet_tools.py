@@ -370,7 +370,7 @@ def test_faults_show_on_every_surface_and_can_be_healed(tool: Tool, fleet: Fleet
     before = compute(tool, 5)
     command("fault", *where, "--gpu", 5, "--kind", "slow", "--value", "1.4")
     assert before / compute(tool, 5) == pytest.approx(1.4, rel=0.02)
-    assert "needs --value" in command("fault", *where, "--gpu", 5, "--kind", "xid", status=2)
+    assert "needs --value, above 0" in command("fault", *where, "--gpu", 5, "--kind", "xid", status=2)
     assert "GPUs 0 to 7" in command("fault", *where, "--gpu", 8, "--kind", "dbe", status=2)
 
 
