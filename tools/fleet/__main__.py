@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tools.fleet import faults as fault_kinds
 from tools.fleet.create import create
@@ -18,7 +18,6 @@ from tools.fleet.inventory import Fault
 from tools.fleet.server import MODES, Exporters, break_exporter
 from tools.fleet.state import FleetDir, FleetError, State, fresh_dcgm
 
-Command: TypeAlias = Callable[[argparse.Namespace], None]
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -47,10 +46,8 @@ def _init(options: argparse.Namespace) -> None:
 def _serve(options: argparse.Namespace) -> None:
     try:
         server = Exporters(_fleet(options), (options.host, options.port))
-    except OSError as error:
-        raise FleetError(
-            f"cannot listen on {options.host}:{options.port}: {error.strerror}; take another --port"
-        ) from error
+    except (OSError, OverflowError) as error:
+        raise FleetError(f"cannot listen on {options.host}:{options.port}: {error}; take another --port") from error
 
     def stop(number: int, frame: FrameType | None) -> None:
         del number, frame
@@ -128,8 +125,8 @@ def _fault(options: argparse.Namespace) -> None:
         print(f"GPU {options.gpu} of {options.node} has no fault any more")
         return
     kind = fault_kinds.KINDS[options.kind]
-    if kind.valued and not options.value > 0:
-        raise FleetError(f"--kind {options.kind} needs --value: {kind.valued}")
+    if kind.valued and not 0 < options.value < 10_000:
+        raise FleetError(f"--kind {options.kind} needs --value, above 0: {kind.valued}")
     fault = Fault(options.gpu, options.kind, time.time(), options.value)
     line = fault_kinds.kernel_line(fault, node.gpus[options.gpu])
 
@@ -166,23 +163,31 @@ def _podresources(options: argparse.Namespace) -> None:
     serve(_fleet(options), options.node, options.socket, time.time, stop)
 
 
+Add: TypeAlias = Callable[..., argparse.ArgumentParser]
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tools.fleet", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    default = os.environ.get("GPUGRADE_FLEET")
 
     def add(
         name: str, run: Callable[[argparse.Namespace], None], text: str, node: bool = False
     ) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=text, description=text)
-        default = os.environ.get("GPUGRADE_FLEET")
-        made.add_argument(
-            "--state", type=Path, required=default is None, default=default and Path(default), help="state directory"
-        )
+        where: dict[str, Any] = {"required": True} if default is None else {"default": Path(default)}
+        made.add_argument("--state", type=Path, help="state directory", **where)
         if node:
             made.add_argument("--node", required=True)
         made.set_defaults(run=run)
         return made
 
+    _fleet_commands(add)
+    _node_commands(add)
+    return parser
+
+
+def _fleet_commands(add: Add) -> None:
     init = add("init", _init, "make a fleet in a new directory")
     init.add_argument("--seed", type=int, default=1)
     init.add_argument("--nodes", type=int, default=64)
@@ -198,6 +203,9 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("--every", type=span, default=12 * 3600.0, metavar="SPAN")
     truth = add("truth", _truth, "tell what is really the matter with each GPU")
     truth.add_argument("-o", "--output", choices=("table", "json"), default="table")
+
+
+def _node_commands(add: Add) -> None:
     add("restart-hostengine", _restart, "forget all that DCGM of a node remembers", node=True)
     broken = add("break-exporter", _break, "let a node's exporter misbehave", node=True)
     broken.add_argument("--how", required=True, choices=MODES)
@@ -215,7 +223,6 @@ def _parser() -> argparse.ArgumentParser:
     process.add_argument("--end", action="store_true", help="the GPU is free again")
     pods = add("podresources", _podresources, "serve the kubelet's PodResources of a node", node=True)
     pods.add_argument("--socket", type=Path, required=True)
-    return parser
 
 
 def main(arguments: list[str]) -> int:

@@ -130,7 +130,8 @@ def _registered(here: Here, gpus: Sequence[Gpu], until: float) -> Iterator[None]
     me = {"gpus": [g.index for g in gpus], "pid": os.getpid(), "until": until}
 
     def begin(state: State) -> None:
-        state["burns"] = [b for b in state["burns"] if b["until"] > now()] + [me]
+        alive = {b["pid"] for b in Machine(here.facts, state).burns(now())}
+        state["burns"] = [*(b for b in state["burns"] if b["pid"] in alive), me]
 
     def end(state: State) -> None:
         state["burns"] = [b for b in state["burns"] if b["pid"] != me["pid"]]
@@ -187,15 +188,18 @@ def _burn(here: Here, gpus: Sequence[Gpu], found: Arguments) -> int:
             if all(d == -1 for d in done):
                 print("\n\nNo clients are alive!  Aborting", file=sys.stderr)
                 return errno.ENOMEDIUM
+    _close([gpu for gpu, d in zip(gpus, done, strict=True) if d != -1], faulty)
+    return 0
+
+
+def _close(freed: Sequence[Gpu], faulty: list[bool]) -> None:
     print("\nKilling processes with SIGTERM (soft kill)")
-    for n, d in enumerate(done):
-        if d != -1:
-            print(f"Freed memory for dev {n if found.device is None else found.device}\nUninitted cublas")
-    print(f"done\n\nTested {len(gpus)} GPUs:")
+    for gpu in freed:
+        print(f"Freed memory for dev {gpu.index}\nUninitted cublas")
+    print(f"done\n\nTested {len(faulty)} GPUs:")
     for n, bad in enumerate(faulty):
         # With -i the program counts its one client, not the device.
         print(f"\tGPU {n}: {'FAULTY' if bad else 'OK'}")
-    return 0
 
 
 def run(here: Here, found: Arguments) -> int:

@@ -89,7 +89,8 @@ REMAPPED = "Number of remapped rows for"
 NVLINK, COUNTS = "NVLINK_", "_ERROR_COUNT_TOTAL"
 
 
-def _table() -> tuple[DcgmField, ...]:
+def _running() -> tuple[DcgmField, ...]:
+    """Clocks, heat, power, load, and the last XID."""
     f = _field
     return (
         f(100, "SM_CLOCK", "SMCLK", "MHz", "SM clock frequency (in MHz).", lambda n: n.sensors.sm_mhz),
@@ -119,6 +120,13 @@ def _table() -> tuple[DcgmField, ...]:
         f(112, "CLOCK_THROTTLE_REASONS", "DVCTR", "", REASONS_HELP, lambda n: n.sensors.reasons),
         f(240, "POWER_VIOLATION", "PVIOL", "", f"{THROTTLED} power (in ns).", _none, COUNTER),
         f(241, "THERMAL_VIOLATION", "TVIOL", "", f"{THROTTLED} thermal constraints (in ns).", _none, COUNTER),
+    )
+
+
+def _memory_and_links() -> tuple[DcgmField, ...]:
+    """Memory, its errors, PCIe and NVLink, and what is watched but not exported."""
+    f = _field
+    return (
         f(251, "FB_FREE", "FBFRE", "MB", "Framebuffer memory free (in MiB).", _free),
         f(252, "FB_USED", "FBUSD", "MB", "Framebuffer memory used (in MiB).", lambda n: n.sensors.used_mib),
         f(310, "ECC_SBE_VOL_TOTAL", "ESVTL", "", f"{TOTAL} single-bit volatile ECC errors.", _fault(310), COUNTER),
@@ -173,7 +181,7 @@ def _nvlink(now: Live) -> float:
     return round(now.sensors.util / 100.0 * product.nvlinks * product.nvlink_gbs * 2000.0 * 0.6)
 
 
-FIELDS: Mapping[int, DcgmField] = {f.number: f for f in _table()}
+FIELDS: Mapping[int, DcgmField] = {f.number: f for f in (*_running(), *_memory_and_links())}
 TAGS: Mapping[str, int] = {f.tag.lower(): f.number for f in FIELDS.values()}
 XID = 230
 #: What the exporter serves, in its order; retired pages and the fabric manager are not in its list.

@@ -14,7 +14,7 @@ BUSES = ("18", "2A", "3A", "5D", "9A", "AB", "BA", "DB")
 MAX_GPUS = len(BUSES)
 #: The signs that a slow GPU may show in telemetry; ``hidden`` shows none.
 SIGNS = ("clocks", "heat", "power-limit")
-#: What init breaks, as (kind, age in seconds): one GPU each, on nodes without a slow GPU, in fleets of 16 nodes and more.
+#: What init breaks, as (kind, age in seconds): one GPU each, on nodes without a slow GPU, in fleets of 16 nodes up.
 INITIAL_FAULTS = (("dbe", 5 * 3600.0), ("remap-pending", 30 * 3600.0), ("pcie-x8", 9 * 86400.0))
 #: The node whose agent fell silent, so that its grade is unknown, has had no probe for this long when the fleet begins.
 SILENT_S = 4.5 * 86400.0
@@ -141,7 +141,6 @@ def build(seed: int, nodes: int, gpus: int, created: float) -> tuple[list[Node],
         raise ValueError(f"a fleet has at least one node and 1 to {MAX_GPUS} GPUs each, not {nodes} x {gpus}")
     racks = min(8, nodes)
     per_rack = -(-nodes // racks)
-    names = [(n // per_rack, n % per_rack) for n in range(nodes)]
     slow = dict(_slow(seed, nodes, gpus))
     spare = [n for n in range(nodes) if not any((n, g) in slow for g in range(gpus))]
     random.Random(f"{seed}/faults").shuffle(spare)
@@ -150,27 +149,34 @@ def build(seed: int, nodes: int, gpus: int, created: float) -> tuple[list[Node],
     silent = next(taken, None)
     h100_racks = -(-racks * 5 // 8)
     made = []
-    for n, (rack, position) in enumerate(names):
-        name = f"gpu-r{rack + 1:02d}-n{position + 1:02d}"
-        made.append(
-            Node(
-                seed=seed,
-                created=created,
-                name=name,
-                rack=f"r{rack + 1:02d}",
-                position=position,
-                leaf=f"l{rack // 2 + 1:02d}",
-                spine=f"s{rack // 4 + 1}",
-                zone=f"z{rack // 4 + 1}",
-                product_name=(H100 if rack < h100_racks else A100).name,
-                gpus=tuple(_gpu(seed, name, g, slow.get((n, g))) for g in range(gpus)),
-                silent=n == silent,
-            )
-        )
+    for n in range(nodes):
+        rack, position = divmod(n, per_rack)
+        product = H100 if rack < h100_racks else A100
+        mine = [slow.get((n, g)) for g in range(gpus)]
+        made.append(_node(seed, created, rack, position, product, mine, silent=n == silent))
     for (kind, age), n in zip(INITIAL_FAULTS, taken, strict=False):
         gpu = int(unit(seed, "fault", kind) * gpus)
         faults[made[n].name] = [Fault(gpu, kind, created - age)]
     return made, faults
+
+
+def _node(
+    seed: int, created: float, rack: int, position: int, product: Product, slow: list[Slow | None], silent: bool
+) -> Node:
+    name = f"gpu-r{rack + 1:02d}-n{position + 1:02d}"
+    return Node(
+        seed=seed,
+        created=created,
+        name=name,
+        rack=f"r{rack + 1:02d}",
+        position=position,
+        leaf=f"l{rack // 2 + 1:02d}",
+        spine=f"s{rack // 4 + 1}",
+        zone=f"z{rack // 4 + 1}",
+        product_name=product.name,
+        gpus=tuple(_gpu(seed, name, index, mine) for index, mine in enumerate(slow)),
+        silent=silent,
+    )
 
 
 def _gpu(seed: int, node: str, index: int, slow: Slow | None) -> Gpu:

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from tools.fleet import faults as fault_kinds
 from tools.fleet import physics
@@ -41,15 +42,19 @@ class Machine:
         """Whether a GPU no longer answers."""
         return self._lost.get(gpu.index, float("inf")) <= at
 
+    def burns(self, at: float) -> list[dict[str, Any]]:
+        """The burns that run at Unix time ``at``; one that was killed is none, whatever it left in the state."""
+        return [b for b in self.state["burns"] if at < b["until"] and _alive(b["pid"])]
+
     def load(self, gpu: Gpu, at: float) -> float:
         """How busy a GPU is: fully where it burns, nearly where a process is declared."""
-        if any(gpu.index in burn["gpus"] and at < burn["until"] for burn in self.state["burns"]):
+        if any(gpu.index in burn["gpus"] for burn in self.burns(at)):
             return 1.0
         return 0.95 if any(p["gpu"] == gpu.index for p in self.state["processes"]) else 0.0
 
     def used_mib(self, gpu: Gpu, at: float) -> int:
         """Memory held on a GPU."""
-        burning = any(gpu.index in burn["gpus"] and at < burn["until"] for burn in self.state["burns"])
+        burning = any(gpu.index in burn["gpus"] for burn in self.burns(at))
         held = sum(int(p["mib"]) for p in self.state["processes"] if p["gpu"] == gpu.index)
         return min(self.facts.product.memory_mib, held + (72360 if burning else 0))
 
@@ -93,6 +98,17 @@ class Here:
     def machine(self) -> Machine:
         """The node as it stands now."""
         return Machine(self.facts, self.fleet.state(self.name))
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        # It is there, and another user's.
+        return True
+    return True
 
 
 def speed() -> float:

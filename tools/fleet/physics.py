@@ -169,17 +169,9 @@ def sensors(
     for fault in fault_kinds.active(faults, gpu.index, at):
         width = int(fault_kinds.KINDS[fault.kind].counters.get(238, width))
     if load > 0.05:
-        ratio = clock_ratio(node, gpu, settings)
-        clock = product.load_sm_mhz * ratio * (1.0 + 0.004 * flicker)
-        if settings.lock is not None:
-            clock = min(max(clock, settings.lock[0]), settings.lock[1])
-        clock = min(clock, product.max_sm_mhz)
-        # What a lock, heat or the chassis takes from the clocks is not drawn; at a lowered limit the limit is.
-        draw = (product.power_w[0] - product.idle_w) * min(clock / product.load_sm_mhz, 1.0) ** POWER_EXPONENT
-        power = product.idle_w + draw * load
+        clock, power = _loaded(node, gpu, settings, load, 1.0 + 0.004 * flicker)
         reasons = _reasons(gpu, settings, clock, product.load_sm_mhz)
         gen, util = product.pcie_gen, round(98 * load + flicker)
-        power = min(power * (1.0 + 0.004 * flicker), settings.power_limit)
     else:
         clock = max(float(product.idle_sm_mhz), settings.lock[0] if settings.lock else 0.0)
         power, reasons, gen, util = product.idle_w * (1.0 + 0.01 * flicker), IDLE, 1, 0
@@ -188,7 +180,7 @@ def sensors(
         mem_mhz=product.mem_mhz,
         gpu_c=round(hot),
         memory_c=round(hot + 3 + 6 * load),
-        power_w=round(power, 3),
+        power_w=math.floor(power * 1000) / 1000,
         util=max(0, min(100, util)),
         mem_util=round(45 * load),
         reasons=reasons,
@@ -196,6 +188,18 @@ def sensors(
         pcie_width=width,
         used_mib=used_mib,
     )
+
+
+def _loaded(node: Node, gpu: Gpu, settings: Settings, load: float, flicker: float) -> tuple[float, float]:
+    """SM clock in MHz and draw in W under a load."""
+    product = node.product
+    clock = product.load_sm_mhz * clock_ratio(node, gpu, settings) * flicker
+    if settings.lock is not None:
+        clock = min(max(clock, settings.lock[0]), settings.lock[1])
+    clock = min(clock, product.max_sm_mhz)
+    # What a lock, heat or the chassis takes from the clocks is not drawn; at a lowered limit the limit is.
+    draw = (product.power_w[0] - product.idle_w) * min(clock / product.load_sm_mhz, 1.0) ** POWER_EXPONENT
+    return clock, min((product.idle_w + draw * load) * flicker, settings.power_limit)
 
 
 def _reasons(gpu: Gpu, settings: Settings, clock: float, usual: float) -> int:

@@ -7,6 +7,7 @@ under a lock), ``kmsg`` and ``token``; ``bin/`` the executables.
 import fcntl
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from tools.fleet.physics import initial_settings
 #: The mutable part of a node, as it stands in its file.
 State: TypeAlias = dict[str, Any]
 T = TypeVar("T")
+#: Longest wait for a node's state. Writers hold it for a millisecond.
+LOCK_S = 10.0
 
 
 class FleetError(Exception):
@@ -91,8 +94,22 @@ class FleetDir:
     def _locked(self, name: str) -> Iterator[Path]:
         folder = self.folder(name)
         with (folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._wait(lock.fileno(), name)
             yield folder
+
+    def _wait(self, lock: int, name: str) -> None:
+        """Wait for a node's lock, which the system frees when its holder ends, whatever ends it."""
+        deadline = time.monotonic() + LOCK_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    text = f"something holds the state of {name} for more than {LOCK_S:.0f} s; find it and end it"
+                    raise FleetError(text) from None
+                time.sleep(0.002)
+            else:
+                return
 
     def change(self, name: str, alter: Callable[[State], T]) -> T:
         """Change a node's state: one writer at a time, readers see the old or the new one, never a part.
