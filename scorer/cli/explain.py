@@ -63,8 +63,8 @@ def _node_facts(response: grading_pb2.ExplainNodeResponse, verdict: Grade) -> Fa
             ("node", node.name),
             ("grade", verdict.label),
             ("product", node.product),
-            ("gpus", f"{node.gpus}, {node.free} free"),
-            ("bad gpus", ", ".join(str(index) for index in response.bad_gpus) or "none"),
+            ("GPUs", f"{node.gpus}, {node.free} free"),
+            ("bad GPUs", ", ".join(str(index) for index in response.bad_gpus) or "none"),
             ("last good probe", "never" if seconds is None else f"{age(seconds)} ago"),
             ("running now", ", ".join(node.active_runs) or "none"),
             ("action", response.action or "none"),
@@ -206,27 +206,31 @@ def _explain_decision(response: placement_pb2.ExplainDecisionResponse) -> Answer
         for each in response.nodes
     )
     return Answer(
-        document={
-            "decision": response.decision_id,
-            "verb": response.verb,
-            "pod": response.pod,
-            "job_type": response.job_type,
-            "sensitivity": response.sensitivity,
-            "mode": response.mode,
-            "board_version": response.board_version,
-            "view_version": response.view_version,
-            "nodes": [
-                {
-                    "node": each.node,
-                    "passed": each.passed,
-                    "score": each.score if scored else None,
-                    "reason": each.reason,
-                }
-                for each in response.nodes
-            ],
-            "warnings": list(response.warnings),
-        },
+        document=_decision_document(response, scored),
         names=(f"decision/{response.decision_id}",),
         blocks=(facts, Table(columns, rows)),
         notes=tuple(response.warnings),
     )
+
+
+def _decision_document(response: placement_pb2.ExplainDecisionResponse, scored: bool) -> dict[str, Any]:
+    return {
+        "decision": response.decision_id,
+        "verb": response.verb,
+        "pod": response.pod,
+        "job_type": response.job_type,
+        "sensitivity": response.sensitivity,
+        "mode": response.mode,
+        "board_version": response.board_version,
+        "view_version": response.view_version,
+        "nodes": [
+            {
+                "node": each.node,
+                "passed": each.passed,
+                "score": each.score if scored else None,
+                "reason": each.reason,
+            }
+            for each in response.nodes
+        ],
+        "warnings": list(response.warnings),
+    }

@@ -80,7 +80,7 @@ def _table(picked: list[tuple[grading_pb2.Node, Grade]], types: list[str], job_t
     columns = (
         Column("NODE"),
         Column("GRADE"),
-        *(Column(name.upper()) for name in asked),
+        *(Column(name.upper(), spare=True) for name in asked),
         *([] if job_type is None else [Column("SLOWDOWN", right=True)]),
         Column("GPUS", right=True),
         Column("FREE", right=True),

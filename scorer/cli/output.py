@@ -19,6 +19,10 @@ NOTHING = "-"
 
 GRADE_STYLES = {"green": "green", "yellow": "yellow", "red": "bold red", "unknown": "magenta"}
 
+#: A column of sentences that is narrower than this cannot be read.
+MIN_LAST_WIDTH = 20
+MAX_WIDTH = 1000
+
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -30,11 +34,13 @@ class Column:
         head: uppercase, without spaces.
         wide: shown by ``-o wide`` alone.
         right: numbers stand right.
+        spare: left out on a terminal that is too narrow for all; never in a pipe.
     """
 
     head: str
     wide: bool = False
     right: bool = False
+    spare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +148,19 @@ def text_of(answer: Answer, form: str) -> str:
     return plain(answer.blocks, wide=form == "wide")
 
 
+def fitted(console: Any, blocks: Sequence[Table | Facts], wide: bool) -> Any:  # noqa: ANN401 -- rich is imported on terminals alone
+    """Blocks for a console, without the spare columns where it is too narrow for all."""
+    drawn = renderable(blocks, wide)
+    if wide or least_width(console, drawn) <= console.width:
+        return drawn
+    return renderable([_without_spare(block) if isinstance(block, Table) else block for block in blocks], wide)
+
+
+def _without_spare(table: Table) -> Table:
+    kept = [i for i, column in enumerate(table.columns) if not column.spare]
+    return Table(tuple(table.columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in table.rows))
+
+
 def renderable(blocks: Sequence[Table | Facts], wide: bool) -> Any:  # noqa: ANN401 -- rich is imported on terminals alone
     """Blocks for a terminal: colours for grades, heads underlined, long text wrapped."""
     from rich.console import Group  # noqa: PLC0415 -- pipes do without
@@ -175,6 +194,7 @@ def _rich_table(block: Table, wide: bool) -> Any:  # noqa: ANN401 -- a rich Tabl
             justify="right" if column.right else "left",
             no_wrap=not last,
             overflow="fold" if last else "ellipsis",
+            min_width=MIN_LAST_WIDTH if last and block.rows and not column.right else None,
         )
     for row in block.rows:
         table.add_row(*(_styled(row[i]) for i in indices))
@@ -188,8 +208,13 @@ def _rich_facts(facts: Facts) -> Any:  # noqa: ANN401 -- a rich Table
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in facts.pairs:
-        grid.add_row(name.capitalize(), _styled(value))
+        grid.add_row(name[:1].upper() + name[1:], _styled(value))
     return grid
+
+
+def least_width(console: Any, drawn: Any) -> int:  # noqa: ANN401 -- rich is imported on terminals alone
+    """Columns of a terminal below which cells would be cut off."""
+    return int(console.measure(drawn, options=console.options.update(max_width=MAX_WIDTH)).minimum)
 
 
 def terminal(no_color: bool) -> Any:  # noqa: ANN401 -- a rich Console, or None
@@ -215,7 +240,10 @@ def show(answer: Answer, form: str, no_color: bool) -> bool:
         click.echo(f"Note: {clean(note)}", err=True)
     console = terminal(no_color) if form in {"table", "wide"} else None
     if console is not None:
-        console.print(renderable(answer.blocks, form == "wide"))
+        drawn = fitted(console, answer.blocks, form == "wide")
+        # What is wider than the terminal is wrapped by it: better than columns cut to nothing.
+        console.width = max(console.width, least_width(console, drawn))
+        console.print(drawn)
         return True
     return write(text_of(answer, form))
 

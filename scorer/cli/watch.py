@@ -1,5 +1,6 @@
 """Asking the same question again and again: a live table on a terminal, changes alone in a pipe."""
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,10 +15,14 @@ MAX_FAILURES = 30
 
 #: What moves with every answer and is no change.
 _CLOCKS = frozenset({"age_s", "at", "board"})
+#: Reasons say how long ago: "last 2 h ago", "over 7.5 days".
+_SPAN = re.compile(r"\b\d+(\.\d+)? ?(s|min|h|d|days?|hours?|minutes?|seconds?)\b")
 
 
 def without_clocks(document: Any) -> Any:  # noqa: ANN401 -- any JSON document
-    """A document without the figures that change by time alone."""
+    """A document without the figures that change by time alone, those in sentences included."""
+    if isinstance(document, str):
+        return _SPAN.sub("", document)
     if isinstance(document, dict):
         return {key: without_clocks(value) for key, value in document.items() if key not in _CLOCKS}
     if isinstance(document, list):
@@ -49,7 +54,7 @@ def repeat(ask: Callable[[], output.Answer], form: str, no_color: bool, interval
     with Live(console=console, screen=True, auto_refresh=False) as live:
         failures = 0
         while True:
-            live.update(output.renderable(answer.blocks, form == "wide"), refresh=True)
+            live.update(output.fitted(console, answer.blocks, form == "wide"), refresh=True)
             time.sleep(interval_s)
             answer, failures = _again(ask, answer, failures)
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Final
+from typing import Any, Final
 
 import jinja2
 import numpy as np
@@ -96,31 +96,36 @@ def render_page(
         An HTML document in UTF-8. Everything that came from elsewhere is escaped in it.
     """
     there = {t.name: t for t in policy.job_types if board is not None and t.name in board.job_types}
-    chosen = there.get(job_type or "")
-    fleet = Fleet(board, view, policy, overall, chosen)
-    anchors = _anchors(fleet)
-    key, racks = racks_of(fleet, anchors)
-    text = _ENVIRONMENT.get_template("page.html.j2").render(
-        mode=mode,
-        nodes=len(fleet.names),
-        gpus=_gpu_count(board, view),
-        board_version=None if board is None else board.version,
-        board_age=None if board is None else span(now - board.at),
-        has_view=view is not None,
-        problems=[] if view is None else list(view.problems),
-        wrong_type=job_type if job_type and chosen is None else None,
-        choices=_choices(fleet),
-        chosen=None if chosen is None else chosen.name,
-        chosen_sensitivity=None if chosen is None else chosen.sensitivity.label,
-        bar_width=BAR_WIDTH,
-        cell=CELL,
-        legend=[(grade.label, LETTERS[grade], _meaning(grade)) for grade in reversed(WORST_FIRST)],
-        level=key,
-        racks=racks,
-        rows=[_table_row(fleet, name, anchor, now) for name, anchor in anchors.items()],
-        left_out=sum(grade is not Grade.GREEN for grade in fleet.grades.values()) - len(anchors),
+    fleet = Fleet(board, view, policy, overall, there.get(job_type or ""))
+    wrong = job_type if job_type and fleet.chosen is None else None
+    return (
+        _ENVIRONMENT.get_template("page.html.j2").render(mode=mode, wrong_type=wrong, **_content(fleet, now)).encode()
     )
-    return text.encode("utf-8")
+
+
+def _content(fleet: Fleet, now: float) -> dict[str, Any]:
+    """What the template shows of a fleet, by the names that it uses."""
+    board, view, chosen = fleet.board, fleet.view, fleet.chosen
+    anchors = _anchors(fleet)
+    level, racks = racks_of(fleet, anchors)
+    return {
+        "nodes": len(fleet.names),
+        "gpus": _gpu_count(board, view),
+        "board_version": None if board is None else board.version,
+        "board_age": None if board is None else span(now - board.at),
+        "has_view": view is not None,
+        "problems": [] if view is None else list(view.problems),
+        "choices": _choices(fleet),
+        "chosen": None if chosen is None else chosen.name,
+        "chosen_sensitivity": None if chosen is None else chosen.sensitivity.label,
+        "bar_width": BAR_WIDTH,
+        "cell": CELL,
+        "legend": [(grade.label, LETTERS[grade], _meaning(grade)) for grade in reversed(WORST_FIRST)],
+        "level": level,
+        "racks": racks,
+        "rows": [_table_row(fleet, name, anchor, now) for name, anchor in anchors.items()],
+        "left_out": sum(grade is not Grade.GREEN for grade in fleet.grades.values()) - len(anchors),
+    }
 
 
 def span(seconds: float) -> str:

@@ -40,6 +40,17 @@ def test_a_near_name_is_suggested_and_few_are_listed() -> None:
     assert did_you_mean("node", "zzz", [f"n{i}" for i in range(15)]).endswith("n11 and 3 more")
 
 
+def test_how_long_ago_is_no_change_but_how_much_is() -> None:
+    def reason(text: str) -> object:
+        return without_clocks({"reasons": [text]})
+
+    assert reason("1.32x slower in 16 probes over 7.5 days, last 59 min ago") == reason(
+        "1.32x slower in 16 probes over 7.6 days, last 2 h ago"
+    )
+    assert reason("1.32x slower, last 2 h ago") != reason("1.33x slower, last 2 h ago")
+    assert reason("GPU 3") != reason("GPU 4")
+
+
 def test_time_alone_is_no_change() -> None:
     before = {"items": [{"node": "n1", "age_s": 1.0}], "board": {"version": 1}, "at": "x"}
     after = {"items": [{"node": "n1", "age_s": 3.0}], "board": {"version": 2}, "at": "y"}

@@ -8,7 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from scorer.cli.output import Answer, Column, Facts, Table, age, clean, number, plain, renderable, text_of
+from scorer.cli.output import (
+    Answer,
+    Column,
+    Facts,
+    Table,
+    age,
+    clean,
+    fitted,
+    least_width,
+    number,
+    plain,
+    renderable,
+    text_of,
+)
 
 TABLE = Table(
     (Column("NODE"), Column("GPUS", right=True), Column("UUID", wide=True), Column("REASONS")),
@@ -83,3 +96,25 @@ def test_a_terminal_gets_colour_for_grades_and_no_markup_of_others() -> None:
     drawn = capture.get()
     assert "\x1b[1;31mred" in drawn
     assert "[blink]now[/blink]\\x1b]0;title\\x07" in drawn
+
+
+def test_on_a_narrow_terminal_sentences_stay_readable() -> None:
+    table = Table((Column("NODE"), Column("REASONS")), (("gpu-r01-n01", "no good probe yet " * 3),))
+    console = Console(width=24, force_terminal=True)
+    drawn = fitted(console, [table], wide=False)
+    assert least_width(console, drawn) >= len("gpu-r01-n01") + 20
+    console.width = least_width(console, drawn)
+    with console.capture() as capture:
+        console.print(drawn)
+    assert "gpu-r01-n01" in capture.get()
+
+
+def test_a_narrow_terminal_leaves_out_what_can_be_spared_and_a_pipe_does_not() -> None:
+    columns = (Column("NODE"), Column("TRAIN-MULTI", spare=True), Column("REASONS"))
+    table = Table(columns, (("gpu-r01-n01", "yellow", "no good probe yet"),))
+    for width, seen in ((40, False), (80, True)):
+        console = Console(width=width)
+        with console.capture() as capture:
+            console.print(fitted(console, [table], wide=False))
+        assert ("TRAIN-MULTI" in capture.get()) is seen
+    assert "TRAIN-MULTI" in plain([table], wide=False)
