@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scorer.model.dimension import Dimension
 from scorer.model.evidence import (
     Evidence,
     GpuFacts,
@@ -22,6 +21,7 @@ from scorer.model.evidence import (
     SampleColumns,
 )
 from scorer.sources.cluster import NodeRecord
+from scorer.sources.columns import Columns, pick
 
 _DAY = 86_400.0
 _KERNEL_PER_NODE = 1_000
@@ -30,48 +30,6 @@ _COMPACT_EVERY_S = 3_600.0
 _MAX_PHYSICAL = 16
 _PLAIN = -1
 _DROPPED = -2
-
-_DTYPES: Mapping[str, Any] = {
-    "key": np.int32,
-    "dimension": np.uint8,
-    "at": np.float64,
-    "value": np.float64,
-    "status": np.uint8,
-    "run": np.int32,
-}
-
-
-class _Columns:
-    """Parallel arrays with room to grow. Rows below ``size`` never change, so views of them can be handed out."""
-
-    def __init__(self, capacity: int = 1024) -> None:
-        self.size = 0
-        self._arrays: dict[str, NDArray[Any]] = {name: np.empty(capacity, t) for name, t in _DTYPES.items()}
-
-    def extend(self, **columns: Sequence[float]) -> None:
-        count = len(columns["at"])
-        need = self.size + count
-        capacity = len(self._arrays["at"])
-        for name, values in columns.items():
-            if need > len(self._arrays[name]):
-                # A new array each time: views of the old one stay as they are.
-                grown = np.empty(max(need, capacity + capacity // 2), _DTYPES[name])
-                grown[: self.size] = self._arrays[name][: self.size]
-                self._arrays[name] = grown
-            self._arrays[name][self.size : need] = values
-        self.size = need
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return self._arrays[name][: self.size]
-
-    def replace(self, name: str, values: NDArray[Any]) -> None:
-        """Put a new array in a column's place; it must have ``size`` rows."""
-        self._arrays = {**self._arrays, name: values.astype(_DTYPES[name])}
-
-    def take(self, rows: NDArray[Any]) -> None:
-        """Keep only those rows, in that order, in new arrays."""
-        self._arrays = {name: self[name][rows] for name in _DTYPES}
-        self.size = len(self._arrays["at"])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +49,7 @@ class EvidenceLog:
         """Keep samples of the last ``retention_s`` seconds."""
         self._retention_s = retention_s
         self._lock = threading.Lock()
-        self._columns = _Columns()
+        self._columns = Columns()
         self._keys: dict[tuple[str, int, str], int] = {}
         self._run_ids: dict[str, int] = {}
         self._runs: dict[str, Run] = {}
@@ -343,33 +301,16 @@ class EvidenceLog:
             return plain
         keep = (gpu >= 0) & (run != _DROPPED)
         if not whole:
-            return _rows(plain, np.flatnonzero(keep))
+            return pick(plain, np.flatnonzero(keep))
         repeat = keep.astype(np.int64)
         keys = c["key"]
         spread = np.flatnonzero((gpu == _PLAIN) & (run != _DROPPED))
         repeat[spread] = [whole[k][1] - whole[k][0] for k in keys[spread].tolist()]
         picked = np.repeat(np.arange(len(gpu)), repeat)
-        found = _rows(plain, picked)
+        found = pick(plain, picked)
         rows = found.gpu.copy()
         starts = np.cumsum(repeat) - repeat
         for i in spread.tolist():
             low, high = whole[int(keys[i])]
             rows[starts[i] : starts[i] + high - low] = np.arange(low, high)
         return SampleColumns(rows, found.dimension, found.at, found.value, found.status, found.run)
-
-
-def _rows(columns: SampleColumns, rows: NDArray[np.intp]) -> SampleColumns:
-    return SampleColumns(
-        columns.gpu[rows],
-        columns.dimension[rows],
-        columns.at[rows],
-        columns.value[rows],
-        columns.status[rows],
-        columns.run[rows],
-    )
-
-
-def dimension_counts(columns: SampleColumns) -> dict[str, int]:
-    """How many samples there are of each dimension."""
-    counts = np.bincount(columns.dimension, minlength=len(Dimension))
-    return {d.label: int(counts[d]) for d in Dimension}
