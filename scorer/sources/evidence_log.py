@@ -28,6 +28,8 @@ _KERNEL_PER_NODE = 1_000
 _COMPACT_EVERY_S = 3_600.0
 #: No machine holds more physical GPUs; above, what the kubelet offers are slices.
 _MAX_PHYSICAL = 16
+#: 15,000 nodes with 8 GPUs, measured on four dimensions a day, for three weeks.
+_MAX_SAMPLES = 10_000_000
 _PLAIN = -1
 _DROPPED = -2
 
@@ -45,8 +47,14 @@ class _Inventory:
 class EvidenceLog:
     """Accumulates evidence from any thread, and yields :class:`Evidence` cheaply: what did not change is reused."""
 
-    def __init__(self, retention_s: float = 21 * _DAY) -> None:
-        """Keep samples of the last ``retention_s`` seconds."""
+    def __init__(self, retention_s: float = 21 * _DAY, max_samples: int = _MAX_SAMPLES) -> None:
+        """Keep the samples of some time.
+
+        Args:
+            retention_s: seconds.
+            max_samples: above this the oldest tenth goes; each takes 30 bytes.
+        """
+        self._max_samples = max_samples
         self._retention_s = retention_s
         self._lock = threading.Lock()
         self._columns = Columns()
@@ -62,6 +70,9 @@ class EvidenceLog:
         self._changes = 0
         self._samples_cache: tuple[object, SampleColumns, dict[str, int]] | None = None
         self._inventory_cache: tuple[Mapping[str, NodeRecord], int, _Inventory] | None = None
+        self._rows_cache: (
+            tuple[_Inventory, dict[tuple[str, int, str], int], NDArray[np.int32], dict[int, tuple[int, int]]] | None
+        ) = None
         self._inventory_version = 0
         self._kernel_cache: tuple[KernelMessage, ...] | None = ()
         self._runs_version = 0
@@ -187,7 +198,8 @@ class EvidenceLog:
 
     def _compact(self, now: float) -> None:
         """Drop what is too old, and put late arrivals in their place."""
-        late, old = self._unordered, now >= self._compact_at
+        full = self._columns.size > self._max_samples
+        late, old = self._unordered, full or now >= self._compact_at
         if not late and not old:
             return
         rows = np.argsort(self._columns["at"], kind="stable")
@@ -195,6 +207,8 @@ class EvidenceLog:
             self._compact_at = now + _COMPACT_EVERY_S
             oldest = now - self._retention_s
             rows = rows[self._columns["at"][rows] >= oldest]
+            if full:
+                rows = rows[-int(0.9 * self._max_samples) :]
             for run_id in [run.id for run in self._runs.values() if run.ended < oldest]:
                 del self._runs[run_id]
                 self._runs_version += 1
@@ -252,7 +266,7 @@ class EvidenceLog:
         cache = self._samples_cache
         if cache is not None and cache[0] == stamp:
             return cache[1], cache[2]
-        rows, whole = self._key_rows(inventory)
+        rows, whole = self._cached_key_rows(inventory)
         keys, run_ids = self._columns["key"], self._columns["run"]
         gpu = rows[keys] if len(rows) else np.empty(0, np.int32)
         run = self._run_rows()[run_ids]  # -1 takes the last entry, which stands for plain
@@ -264,6 +278,13 @@ class EvidenceLog:
         found = {reason: count for reason, count in lost.items() if count}
         self._samples_cache = (stamp, columns, found)
         return columns, found
+
+    def _cached_key_rows(self, inventory: _Inventory) -> tuple[NDArray[np.int32], dict[int, tuple[int, int]]]:
+        """As :meth:`_key_rows`; keys are only ever added until they are numbered afresh, in a new dictionary."""
+        cache = self._rows_cache
+        if cache is None or cache[0] is not inventory or cache[1] is not self._keys or len(cache[2]) != len(self._keys):
+            cache = self._rows_cache = (inventory, self._keys, *self._key_rows(inventory))
+        return cache[2], cache[3]
 
     def _key_rows(self, inventory: _Inventory) -> tuple[NDArray[np.int32], dict[int, tuple[int, int]]]:
         """For each (node, index, uuid): its GPU row; ``-1`` for a whole node, whose rows are in the second result."""

@@ -47,6 +47,7 @@ class SampleStore:
         self._connection = connection
         self._lock = lock
         self._retention = retention
+        self._file = _file_id(path)
         self._jobs: queue.Queue[_Job | None] = queue.Queue(_QUEUE)
         self._problem = ""
         self._closed = threading.Event()
@@ -252,6 +253,9 @@ class SampleStore:
         """Run jobs in one transaction. On failure they are answered only if they stand alone."""
         results: list[Any] = []
         try:
+            if _file_id(self._path) != self._file:
+                # SQLite would go on writing into a file that nobody finds again.
+                raise sqlite3.OperationalError("the file was moved or removed; put it back, or restart")
             self._connection.execute("BEGIN IMMEDIATE")
             results.extend(job.work(self._connection) for job in jobs)
             self._connection.execute("COMMIT")
@@ -298,6 +302,14 @@ class SampleStore:
             # Retention goes by the same wall clock that stamps samples.
             if self._commit([_Job(lambda connection: prune(connection, retention, time.time()), more)]):
                 self._next_prune = time.monotonic() + (0.05 if more.result() else retention.every_s)
+
+
+def _file_id(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, 0)
+    return (found.st_dev, found.st_ino)
 
 
 def _touch(connection: sqlite3.Connection) -> None:
