@@ -59,7 +59,7 @@ class AdminViews:
 
 def make_admin_app(views: AdminViews) -> App:
     """Make the ASGI application."""
-    # Metrics and page of a large fleet take seconds: one at a time, beside the loop, which goes on answering for health.
+    # Metrics and page of a large fleet take seconds: one at a time, beside the loop that answers for health.
     maker = ThreadPoolExecutor(1, thread_name_prefix="admin-maker")
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -253,9 +253,7 @@ class SampleStore:
         """Run jobs in one transaction. On failure they are answered only if they stand alone."""
         results: list[Any] = []
         try:
-            if _file_id(self._path) != self._file:
-                # SQLite would go on writing into a file that nobody finds again.
-                raise sqlite3.OperationalError("the file was moved or removed; put it back, or restart")
+            self._check_place()
             self._connection.execute("BEGIN IMMEDIATE")
             results.extend(job.work(self._connection) for job in jobs)
             self._connection.execute("COMMIT")
@@ -270,6 +268,11 @@ class SampleStore:
         for job, result in zip(jobs, results, strict=True):
             job.done.set_result(result)
         return True
+
+    def _check_place(self) -> None:
+        """SQLite would go on writing into a file that was moved away, and nobody would find it again."""
+        if _file_id(self._path) != self._file:
+            raise sqlite3.OperationalError("the file was moved or removed; put it back, or restart")
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
