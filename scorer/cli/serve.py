@@ -5,10 +5,11 @@ from pathlib import Path
 import click
 
 from scorer.model.policy import Mode
-from scorer.serve.app import ServeOptions, Server, SettingsSource
+from scorer.serve.app import ServeOptions, Server
 from scorer.serve.doors import Tls
 from scorer.serve.logs import configure_logs
-from scorer.sources.exporters import ScrapeLimits
+from scorer.serve.settings_source import SettingsSource
+from scorer.sources.fetching import ScrapeLimits
 from scorer.sources.fleet_file import FleetFileSource
 from scorer.sources.settings_file import dump_settings
 from scorer.store import Retention

@@ -121,7 +121,9 @@ def filter_nodes(world: World, pod: PodRequest, names: Sequence[str], now: float
     return FilterAnswer(asked, number[codes], tuple(Reason(reason_text(v, pod)) for v in used), would)
 
 
-def score_nodes(world: World, pod: PodRequest, names: Sequence[str], now: float) -> ScoreAnswer:
+def score_nodes(
+    world: World, pod: PodRequest, names: Sequence[str], now: float, rows: NDArray[np.int32] | None = None
+) -> ScoreAnswer:
     """Say how good each node is for a pod. Without side effects, and equal for equal snapshots and requests.
 
     Args:
@@ -129,11 +131,12 @@ def score_nodes(world: World, pod: PodRequest, names: Sequence[str], now: float)
         pod: what is to be placed.
         names: of nodes; unknown ones are scored neutrally.
         now: Unix seconds, by which the board's age is judged.
+        rows: of the names, where they have been looked up in this world's view already.
 
     Raises:
         RequestError: a name is given twice, or there are too many.
     """
-    asked = _ask(world, pod, names, "score")
+    asked = _ask(world, pod, names, "score", rows)
     neutral = _neutral(world, pod, now)
     if neutral:
         return ScoreAnswer(asked, np.full(len(names), NEUTRAL, np.uint8), None, neutral)
@@ -208,8 +211,13 @@ def _first_twice(names: Sequence[str]) -> str:
     return ""
 
 
-def _ask(world: World, pod: PodRequest, names: Sequence[str], verb: str) -> Asked:
-    rows, unknown = locate(world, names)
+def _ask(
+    world: World, pod: PodRequest, names: Sequence[str], verb: str, rows: NDArray[np.int32] | None = None
+) -> Asked:
+    if rows is None:
+        rows, unknown = locate(world, names)
+    else:
+        unknown = int(np.count_nonzero(rows < 0))
     digest = hashlib.blake2b(digest_size=8)
     gang = "" if pod.gang is None else f"{pod.gang.kind}/{pod.gang.namespace}/{pod.gang.name}"
     # Length-prefixed by repr, so that no two different requests read the same.

@@ -1,6 +1,8 @@
 """The door for people and machines that look after the server: health, metrics and the page."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
@@ -19,6 +21,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _TEXT = "text/plain; charset=utf-8"
 _HTML = "text/html; charset=utf-8"
+_SLOW = frozenset({"/", "/metrics"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class AdminViews:
 
 def make_admin_app(views: AdminViews) -> App:
     """Make the ASGI application."""
+    # Metrics and page of a large fleet take seconds: one at a time, beside the loop that answers for health.
+    maker = ThreadPoolExecutor(1, thread_name_prefix="admin-maker")
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -66,7 +71,11 @@ def make_admin_app(views: AdminViews) -> App:
             return
         query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=20)
         try:
-            status, kind, body = _answer(views, scope["path"], query)
+            if scope["path"] in _SLOW:
+                loop = asyncio.get_running_loop()
+                status, kind, body = await loop.run_in_executor(maker, _answer, views, scope["path"], query)
+            else:
+                status, kind, body = _answer(views, scope["path"], query)
         except Exception:
             log.exception("page failed", path=scope["path"])
             status, kind, body = 500, _TEXT, b"gpugrade failed; its log says why\n"

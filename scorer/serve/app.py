@@ -8,9 +8,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -19,7 +18,7 @@ import structlog
 from gpugrade.v1 import grading_pb2_grpc, placement_pb2_grpc, probe_pb2_grpc
 from prometheus_client import CollectorRegistry
 
-from scorer.model.policy import Mode, Settings
+from scorer.model.policy import Mode
 from scorer.serve.admin import AdminViews, Check, make_admin_app
 from scorer.serve.doors import GrpcDoor, HttpDoor, Tls, listen
 from scorer.serve.extender import make_extender_app
@@ -29,13 +28,13 @@ from scorer.serve.metrics import ServiceMetrics, Status, StatusCollector
 from scorer.serve.page import render_page
 from scorer.serve.placement_service import PlacementService
 from scorer.serve.probe_service import ProbeService
+from scorer.serve.settings_source import SettingsSource
 from scorer.serve.state import ServingState
 from scorer.sources.cluster import ClusterSource
 from scorer.sources.evidence_log import EvidenceLog
-from scorer.sources.exporters import ScrapeLimits, Scraper
-from scorer.sources.settings_file import load_settings
+from scorer.sources.exporters import Scraper
+from scorer.sources.fetching import ScrapeLimits
 from scorer.sources.telemetry_feed import TelemetryFeed
-from scorer.sources.yaml_file import WatchedFile
 from scorer.store import BoardCodecError, Retention, SampleStore, decode_board
 
 log = structlog.get_logger(__name__)
@@ -64,41 +63,6 @@ class ServeOptions:
     """Samples of this time are held in memory for the fold."""
     reflection: bool = True
     tls: Tls | None = None
-
-
-class SettingsSource:
-    """Settings from a file that is followed, or the defaults, with the mode of the command line on top."""
-
-    def __init__(self, path: Path | None, mode: Mode | None) -> None:
-        """Read the file for the first time.
-
-        Raises:
-            ConfigError: if it is wrong.
-        """
-        self._mode = mode
-        self._file = None if path is None else WatchedFile(path, load_settings)
-
-    def current(self) -> Settings:
-        """The settings in force."""
-        settings = Settings() if self._file is None else self._file.current
-        if self._mode is None:
-            return settings
-        return replace(settings, placement=replace(settings.placement, mode=self._mode))
-
-    @property
-    def problem(self) -> str:
-        """Why the file as it is now was refused; empty if it was not."""
-        return "" if self._file is None else self._file.problem
-
-    def start(self, changed: Callable[[], None]) -> None:
-        """Follow the file."""
-        if self._file is not None:
-            self._file.start(changed)
-
-    def stop(self) -> None:
-        """Stop following it."""
-        if self._file is not None:
-            self._file.stop()
 
 
 class Server:

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import structlog
 from scorer.model.errors import RequestError
 from scorer.model.policy import Mode
 from scorer.placement import PodFacts, PodRequest, filter_nodes, resolve_pod, score_nodes
-from scorer.serve import wire
+from scorer.serve import answers, wire
 from scorer.serve.state import ServingState, Snapshot
 
 Scope = Mapping[str, Any]
@@ -77,10 +78,10 @@ def make_extender_app(state: ServingState) -> App:
         verb = _VERBS.get(scope["path"])
         if verb is None:
             known = ", ".join(_VERBS)
-            await _reply(send, _Answer(_NOT_FOUND, wire.encode_error(f"no such path; there are {known}")))
+            await _reply(send, _Answer(_NOT_FOUND, answers.encode_error(f"no such path; there are {known}")))
         elif scope["method"] != "POST":
             text = f"{verb.name} is asked with POST, not {scope['method'][:20]}"
-            await _reply(send, _Answer(_WRONG_METHOD, wire.encode_error(text)), ((b"allow", b"POST"),))
+            await _reply(send, _Answer(_WRONG_METHOD, answers.encode_error(text)), ((b"allow", b"POST"),))
         else:
             await _serve(state, verb, scope, receive, send)
 
@@ -189,19 +190,26 @@ def _resolve(snapshot: Snapshot, facts: PodFacts) -> PodRequest:
 
 
 def _filter(state: ServingState, body: bytes) -> _Answer:
-    call = wire.decode_call(body)
     snapshot = state.snapshot
+    call = wire.decode_call(body)
     pod = _resolve(snapshot, call.pod)
     answer = filter_nodes(snapshot.world, pod, call.names, state.clock())
     state.record(snapshot.world, pod, answer)
-    return _Answer(_OK, wire.encode_filter(call, answer.codes, answer.reasons), answer.asked.decision_id)
+    passed = answers.passing(call, answer.codes)
+    if call.items is None:
+        # These are the names that prioritize is asked about next.
+        kept = answer.codes == 0
+        names = call.names if kept.all() else list(compress(call.names, kept.tobytes()))
+        snapshot.names.keep(bytes(passed), wire.KnownNames(names, answer.asked.rows[kept]))
+    return _Answer(_OK, answers.encode_filter(call, passed, answer.codes, answer.reasons), answer.asked.decision_id)
 
 
 def _prioritize(state: ServingState, body: bytes) -> _Answer:
-    call = wire.decode_call(body)
     snapshot = state.snapshot
+    call = wire.decode_call(body, snapshot.names.recall)
     pod = _resolve(snapshot, call.pod)
-    answer = score_nodes(snapshot.world, pod, call.names, state.clock())
+    known = None if call.known is None else call.known.rows
+    answer = score_nodes(snapshot.world, pod, call.names, state.clock(), known)
     state.record(snapshot.world, pod, answer)
     tenths = answer.scores // np.uint8(10)
     return _Answer(_OK, snapshot.fragments.encode(call.names, answer.asked.rows, tenths), answer.asked.decision_id)
@@ -217,11 +225,13 @@ def _preempt(state: ServingState, body: bytes) -> _Answer:
     kept = dict(call.victims)
     if snapshot.world.policy.mode is Mode.ENFORCE:
         kept = {name: kept[name] for name, code in zip(names, answer.codes.tolist(), strict=True) if not code}
-    return _Answer(_OK, wire.encode_preempt(kept), answer.asked.decision_id)
+    return _Answer(_OK, answers.encode_preempt(kept), answer.asked.decision_id)
 
 
 _VERBS: Mapping[str, _Verb] = {
-    "/scheduler/filter": _Verb("filter", _filter, wire.encode_filter_error, _OK, _OK, _OK),
-    "/scheduler/prioritize": _Verb("prioritize", _prioritize, wire.encode_error, _BAD_REQUEST, _BAD_REQUEST, _INTERNAL),
-    "/scheduler/preempt": _Verb("preempt", _preempt, wire.encode_error, _BAD_REQUEST, _TOO_LARGE, _INTERNAL),
+    "/scheduler/filter": _Verb("filter", _filter, answers.encode_filter_error, _OK, _OK, _OK),
+    "/scheduler/prioritize": _Verb(
+        "prioritize", _prioritize, answers.encode_error, _BAD_REQUEST, _BAD_REQUEST, _INTERNAL
+    ),
+    "/scheduler/preempt": _Verb("preempt", _preempt, answers.encode_error, _BAD_REQUEST, _TOO_LARGE, _INTERNAL),
 }

@@ -31,8 +31,12 @@ log = structlog.get_logger(__name__)
 
 #: Grades age without new evidence too.
 _AT_LEAST_EVERY_S = 30.0
-#: The board and the telemetry behind it are kept this often: a kill loses at most so much of since when a grade holds.
+#: The board and the telemetry behind it are kept this often, and this soon after grades have changed: a kill loses at
+#: most so much of since when a grade holds.
 _KEEP_EVERY_S = 60.0
+_KEEP_CHANGED_S = 2.0
+#: Keeping takes at most a twentieth of the time of one core.
+_KEEP_REST = 20.0
 _VERSIONS = 1_000
 _MAX_READINGS = 200_000
 #: Folding takes at most a quarter of the time of one core.
@@ -87,6 +91,8 @@ class Folder:
         self._graded: Graded | None = None
         self._versions = itertools.count(1)
         self._reserved = 0
+        self._kept: GradeBoard | None = None
+        self._keep_from = 0.0
         self._keep_at = 0.0
         self._keeping: tuple[Future[None], ...] = ()
         self.problem = ""
@@ -188,18 +194,27 @@ class Folder:
             if self._stop.is_set():
                 return
             started = time.monotonic()
-            if self.fold_now() and started >= self._keep_at:
-                self._keep_at = started + _KEEP_EVERY_S
+            if self.fold_now() and self._worth_a_write(started):
                 self._keep()
+                now = time.monotonic()
+                self._keep_from = now + max(_KEEP_CHANGED_S, _KEEP_REST * (now - started))
+                self._keep_at = now + _KEEP_EVERY_S
             # What comes meanwhile waits for the next fold: one fold answers for many reports.
             took = time.monotonic() - started
             if self._stop.wait(max(self._interval_s - took, _REST * took)):
                 return
 
+    def _worth_a_write(self, now: float) -> bool:
+        if now < self._keep_from or self._graded is None:
+            return False
+        kept, board = self._kept, self._graded.board
+        return now >= self._keep_at or kept is None or not np.array_equal(kept.since, board.since, equal_nan=True)
+
     def _keep(self) -> None:
         graded = self._graded
         if graded is None or graded.evidence is None:
             return
+        self._kept = graded.board
         readings, scraped, _ = self._telemetry.standing()
         self._keeping = (
             self._store.save_board(encode_board(graded.board), graded.board.at),

@@ -1,6 +1,6 @@
-"""The scheduler's JSON: decoding what it asks, tolerant of key case, and encoding answers as Go spells them."""
+"""What the scheduler asks: decoding its JSON, whatever the case of the keys."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from numpy.typing import NDArray
 
 from scorer.model.errors import RequestError
-from scorer.placement import PodFacts, Reason, Resources
+from scorer.placement import PodFacts, Resources
 
 # Field names of the structs in this file are the wire's own.
 # ruff: noqa: N815
@@ -67,10 +67,14 @@ class _Node(Struct, frozen=True):
     metadata: _NodeMeta
 
 
+#: Raw takes part in no union; this stands for a field that was not there.
+_ABSENT = Raw(b"")
+
+
 class _Args(Struct, frozen=True):
     Pod: _Pod | UnsetType | None = UNSET
     Nodes: _NodeList | UnsetType | None = UNSET
-    NodeNames: list[str] | UnsetType | None = UNSET
+    NodeNames: Raw = _ABSENT
 
 
 class _Uid(Struct, frozen=True):
@@ -93,6 +97,19 @@ class _PreemptArgs(Struct, frozen=True):
     NodeNameToMetaVictims: dict[str, _MetaVictims | None] | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownNames:
+    """A list of names that has been looked up already.
+
+    Attributes:
+        names: of the list.
+        rows: int32 (n,): row of each; -1 for an unknown one.
+    """
+
+    names: Sequence[str]
+    rows: NDArray[np.int32]
+
+
 @dataclass(frozen=True, slots=True)
 class ExtenderCall:
     """What filter and prioritize are asked.
@@ -101,11 +118,13 @@ class ExtenderCall:
         pod: the parts that are read.
         names: of the nodes.
         items: the Node objects as they came, where whole objects were sent; else ``None``.
+        known: what the caller remembered of the list of names, if anything; then ``names`` are from there.
     """
 
     pod: PodFacts
-    names: list[str]
+    names: Sequence[str]
     items: list[Raw] | None
+    known: KnownNames | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +156,7 @@ class PreemptCall:
 _ARGS = msgspec.json.Decoder(_Args)
 _PREEMPT = msgspec.json.Decoder(_PreemptArgs)
 _POD = msgspec.json.Decoder(_Pod)
+_NAMES = msgspec.json.Decoder(list[str])
 _NODE = msgspec.json.Decoder(_Node)
 _NODE_LIST = msgspec.json.Decoder(_NodeList)
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
@@ -146,23 +166,26 @@ _ENCODER = msgspec.json.Encoder()
 _SEND = "send the JSON of an ExtenderArgs object"
 
 
-def decode_call(body: bytes) -> ExtenderCall:
+def decode_call(body: bytes, recall: Callable[[bytes], KnownNames | None] | None = None) -> ExtenderCall:
     """Decode the arguments of filter and prioritize.
 
     Args:
         body: JSON of ``ExtenderArgs``, with keys in any case.
+        recall: is asked first what is known of the JSON of the list of names.
 
     Raises:
         RequestError: truncated or wrong JSON, no pod, no nodes; the text says which.
     """
     try:
         args = _ARGS.decode(body)
-        if args.Pod is UNSET or args.Nodes is UNSET or args.NodeNames is UNSET:
+        if args.Pod is UNSET or args.Nodes is UNSET or args.NodeNames is _ABSENT:
             # Not what kube-scheduler sends, so it may be spelt otherwise.
             args = _ARGS.decode(_respelt(body, ("Pod", "Nodes", "NodeNames")))
         pod = _pod_facts(args.Pod)
-        if isinstance(args.NodeNames, list):
-            return ExtenderCall(pod, args.NodeNames, None)
+        if args.NodeNames is not _ABSENT and not _is_null(args.NodeNames):
+            raw = bytes(args.NodeNames)
+            known = recall(raw) if recall is not None else None
+            return ExtenderCall(pod, _names(raw) if known is None else known.names, None, known)
         if isinstance(args.Nodes, _NodeList):
             items = args.Nodes.items
             if items is None:
@@ -171,6 +194,13 @@ def decode_call(body: bytes) -> ExtenderCall:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestError(_wrong_json(error, _SEND)) from error
     raise RequestError(f"no nodes: both Nodes and NodeNames are missing or null; {_SEND} that has one of them")
+
+
+def _names(raw: bytes) -> list[str]:
+    try:
+        return _NAMES.decode(raw)
+    except msgspec.ValidationError as error:
+        raise RequestError(_wrong_json(error, f"NodeNames is a list of strings; {_SEND}")) from error
 
 
 def decode_preempt(body: bytes) -> PreemptCall:
@@ -212,106 +242,6 @@ def decode_pod(body: bytes) -> PodFacts:
         return _pod_facts(_POD.decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestError(_wrong_json(error, "send the JSON of a v1.Pod")) from error
-
-
-def encode_filter(call: ExtenderCall, codes: NDArray[np.uint8], reasons: Sequence[Reason]) -> bytes:
-    """Encode the answer to filter, in kind: names for names, whole nodes for whole nodes.
-
-    Args:
-        call: what was asked.
-        codes: uint8 (n,): 0 passes, k fails for ``reasons[k - 1]``.
-        reasons: the distinct ones.
-    """
-    failed: dict[str, str] = {}
-    unresolvable: dict[str, str] = {}
-    keep: list[str] | list[Raw] = call.names if call.items is None else call.items
-    if codes.any():
-        given = codes.tolist()
-        keep = [thing for thing, code in zip(keep, given, strict=True) if not code]  # type: ignore[assignment]  # of one kind
-        for name, code in zip(call.names, given, strict=True):
-            if code:
-                reason = reasons[code - 1]
-                (unresolvable if reason.unresolvable else failed)[name] = reason.text
-    return _ENCODER.encode(
-        {
-            "Nodes": None if call.items is None else {"metadata": {}, "items": keep},
-            "NodeNames": keep if call.items is None else None,
-            "FailedNodes": failed,
-            "FailedAndUnresolvableNodes": unresolvable,
-            "Error": "",
-        }
-    )
-
-
-def encode_filter_error(text: str) -> bytes:
-    """Encode a filter answer that is an error: the scheduler reads it only with status 200."""
-    return _ENCODER.encode(
-        {"Nodes": None, "NodeNames": None, "FailedNodes": None, "FailedAndUnresolvableNodes": None, "Error": text}
-    )
-
-
-def encode_error(text: str) -> bytes:
-    """Encode an error of the other doors."""
-    return _ENCODER.encode({"error": text})
-
-
-def encode_preempt(victims: Mapping[str, Victims]) -> bytes:
-    """Encode the answer to preempt: whatever was sent, it is UIDs that go back."""
-    return _ENCODER.encode(
-        {
-            "NodeNameToMetaVictims": {
-                node: {"Pods": [{"UID": uid} for uid in v.uids], "NumPDBViolations": v.violations}
-                for node, v in victims.items()
-            }
-        }
-    )
-
-
-class ScoreFragments:
-    """Ready-made pieces of prioritize answers, one for each node and score.
-
-    Making thousands of small objects and encoding them is what costs in prioritize; joining bytes that are there
-    already takes half the time, and leaves nothing to collect. About 1 KB a node.
-    """
-
-    __slots__ = ("_pieces", "nodes")
-
-    #: Scores of the HTTP door: 0 to 10.
-    LEVELS = 11
-
-    def __init__(self, nodes: tuple[str, ...]) -> None:
-        """Make the pieces of every node.
-
-        Args:
-            nodes: names, in the order of rows.
-        """
-        self.nodes = nodes
-        self._pieces = np.empty(len(nodes) * self.LEVELS, object)
-        self._pieces[:] = [piece for name in nodes for piece in _pieces(name, range(self.LEVELS))]
-
-    def encode(self, names: Sequence[str], rows: NDArray[np.int32], scores: NDArray[np.uint8]) -> bytes:
-        """Encode the answer to prioritize.
-
-        Args:
-            names: as they were asked.
-            rows: int32 (n,): row of each in ``nodes``; -1 for an unknown one.
-            scores: uint8 (n,): 0-10.
-        """
-        if not len(names):
-            return b"[]"
-        strangers = np.flatnonzero(rows < 0).tolist()
-        if len(strangers) == len(names):
-            pieces = [b""] * len(names)
-        else:
-            pieces = self._pieces.take(np.maximum(rows, 0) * self.LEVELS + scores).tolist()
-        for i in strangers:
-            pieces[i] = next(_pieces(names[i], (int(scores[i]),)))
-        return b"[" + b",".join(pieces) + b"]"
-
-
-def _pieces(name: str, scores: Iterable[int]) -> Iterator[bytes]:
-    head = b'{"Host":' + _ENCODER.encode(name) + b',"Score":'
-    return (head + b"%d}" % score for score in scores)
 
 
 def _pod_facts(pod: _Pod | UnsetType | None) -> PodFacts:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scorer.model.dimension import Dimension
 from scorer.model.evidence import (
     Evidence,
     GpuFacts,
@@ -22,56 +21,17 @@ from scorer.model.evidence import (
     SampleColumns,
 )
 from scorer.sources.cluster import NodeRecord
+from scorer.sources.columns import Columns, pick
 
 _DAY = 86_400.0
 _KERNEL_PER_NODE = 1_000
 _COMPACT_EVERY_S = 3_600.0
 #: No machine holds more physical GPUs; above, what the kubelet offers are slices.
 _MAX_PHYSICAL = 16
+#: 15,000 nodes with 8 GPUs, measured on four dimensions a day, for three weeks.
+_MAX_SAMPLES = 10_000_000
 _PLAIN = -1
 _DROPPED = -2
-
-_DTYPES: Mapping[str, Any] = {
-    "key": np.int32,
-    "dimension": np.uint8,
-    "at": np.float64,
-    "value": np.float64,
-    "status": np.uint8,
-    "run": np.int32,
-}
-
-
-class _Columns:
-    """Parallel arrays with room to grow. Rows below ``size`` never change, so views of them can be handed out."""
-
-    def __init__(self, capacity: int = 1024) -> None:
-        self.size = 0
-        self._arrays: dict[str, NDArray[Any]] = {name: np.empty(capacity, t) for name, t in _DTYPES.items()}
-
-    def extend(self, **columns: Sequence[float]) -> None:
-        count = len(columns["at"])
-        need = self.size + count
-        capacity = len(self._arrays["at"])
-        for name, values in columns.items():
-            if need > len(self._arrays[name]):
-                # A new array each time: views of the old one stay as they are.
-                grown = np.empty(max(need, capacity + capacity // 2), _DTYPES[name])
-                grown[: self.size] = self._arrays[name][: self.size]
-                self._arrays[name] = grown
-            self._arrays[name][self.size : need] = values
-        self.size = need
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return self._arrays[name][: self.size]
-
-    def replace(self, name: str, values: NDArray[Any]) -> None:
-        """Put a new array in a column's place; it must have ``size`` rows."""
-        self._arrays = {**self._arrays, name: values.astype(_DTYPES[name])}
-
-    def take(self, rows: NDArray[Any]) -> None:
-        """Keep only those rows, in that order, in new arrays."""
-        self._arrays = {name: self[name][rows] for name in _DTYPES}
-        self.size = len(self._arrays["at"])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,11 +47,17 @@ class _Inventory:
 class EvidenceLog:
     """Accumulates evidence from any thread, and yields :class:`Evidence` cheaply: what did not change is reused."""
 
-    def __init__(self, retention_s: float = 21 * _DAY) -> None:
-        """Keep samples of the last ``retention_s`` seconds."""
+    def __init__(self, retention_s: float = 21 * _DAY, max_samples: int = _MAX_SAMPLES) -> None:
+        """Keep the samples of some time.
+
+        Args:
+            retention_s: seconds.
+            max_samples: above this the oldest tenth goes; each takes 30 bytes.
+        """
+        self._max_samples = max_samples
         self._retention_s = retention_s
         self._lock = threading.Lock()
-        self._columns = _Columns()
+        self._columns = Columns()
         self._keys: dict[tuple[str, int, str], int] = {}
         self._run_ids: dict[str, int] = {}
         self._runs: dict[str, Run] = {}
@@ -104,6 +70,9 @@ class EvidenceLog:
         self._changes = 0
         self._samples_cache: tuple[object, SampleColumns, dict[str, int]] | None = None
         self._inventory_cache: tuple[Mapping[str, NodeRecord], int, _Inventory] | None = None
+        self._rows_cache: (
+            tuple[_Inventory, dict[tuple[str, int, str], int], NDArray[np.int32], dict[int, tuple[int, int]]] | None
+        ) = None
         self._inventory_version = 0
         self._kernel_cache: tuple[KernelMessage, ...] | None = ()
         self._runs_version = 0
@@ -229,7 +198,8 @@ class EvidenceLog:
 
     def _compact(self, now: float) -> None:
         """Drop what is too old, and put late arrivals in their place."""
-        late, old = self._unordered, now >= self._compact_at
+        full = self._columns.size > self._max_samples
+        late, old = self._unordered, full or now >= self._compact_at
         if not late and not old:
             return
         rows = np.argsort(self._columns["at"], kind="stable")
@@ -237,6 +207,8 @@ class EvidenceLog:
             self._compact_at = now + _COMPACT_EVERY_S
             oldest = now - self._retention_s
             rows = rows[self._columns["at"][rows] >= oldest]
+            if full:
+                rows = rows[-int(0.9 * self._max_samples) :]
             for run_id in [run.id for run in self._runs.values() if run.ended < oldest]:
                 del self._runs[run_id]
                 self._runs_version += 1
@@ -294,7 +266,7 @@ class EvidenceLog:
         cache = self._samples_cache
         if cache is not None and cache[0] == stamp:
             return cache[1], cache[2]
-        rows, whole = self._key_rows(inventory)
+        rows, whole = self._cached_key_rows(inventory)
         keys, run_ids = self._columns["key"], self._columns["run"]
         gpu = rows[keys] if len(rows) else np.empty(0, np.int32)
         run = self._run_rows()[run_ids]  # -1 takes the last entry, which stands for plain
@@ -306,6 +278,13 @@ class EvidenceLog:
         found = {reason: count for reason, count in lost.items() if count}
         self._samples_cache = (stamp, columns, found)
         return columns, found
+
+    def _cached_key_rows(self, inventory: _Inventory) -> tuple[NDArray[np.int32], dict[int, tuple[int, int]]]:
+        """As :meth:`_key_rows`; keys are only ever added until they are numbered afresh, in a new dictionary."""
+        cache = self._rows_cache
+        if cache is None or cache[0] is not inventory or cache[1] is not self._keys or len(cache[2]) != len(self._keys):
+            cache = self._rows_cache = (inventory, self._keys, *self._key_rows(inventory))
+        return cache[2], cache[3]
 
     def _key_rows(self, inventory: _Inventory) -> tuple[NDArray[np.int32], dict[int, tuple[int, int]]]:
         """For each (node, index, uuid): its GPU row; ``-1`` for a whole node, whose rows are in the second result."""
@@ -343,33 +322,16 @@ class EvidenceLog:
             return plain
         keep = (gpu >= 0) & (run != _DROPPED)
         if not whole:
-            return _rows(plain, np.flatnonzero(keep))
+            return pick(plain, np.flatnonzero(keep))
         repeat = keep.astype(np.int64)
         keys = c["key"]
         spread = np.flatnonzero((gpu == _PLAIN) & (run != _DROPPED))
         repeat[spread] = [whole[k][1] - whole[k][0] for k in keys[spread].tolist()]
         picked = np.repeat(np.arange(len(gpu)), repeat)
-        found = _rows(plain, picked)
+        found = pick(plain, picked)
         rows = found.gpu.copy()
         starts = np.cumsum(repeat) - repeat
         for i in spread.tolist():
             low, high = whole[int(keys[i])]
             rows[starts[i] : starts[i] + high - low] = np.arange(low, high)
         return SampleColumns(rows, found.dimension, found.at, found.value, found.status, found.run)
-
-
-def _rows(columns: SampleColumns, rows: NDArray[np.intp]) -> SampleColumns:
-    return SampleColumns(
-        columns.gpu[rows],
-        columns.dimension[rows],
-        columns.at[rows],
-        columns.value[rows],
-        columns.status[rows],
-        columns.run[rows],
-    )
-
-
-def dimension_counts(columns: SampleColumns) -> dict[str, int]:
-    """How many samples there are of each dimension."""
-    counts = np.bincount(columns.dimension, minlength=len(Dimension))
-    return {d.label: int(counts[d]) for d in Dimension}

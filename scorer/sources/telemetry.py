@@ -1,6 +1,7 @@
 """A node's telemetry over time: since when a series says what it says, and which series have stopped."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 from scorer.model.evidence import Reading
@@ -35,6 +36,16 @@ class TelemetryTracker:
     def readings(self) -> tuple[Reading, ...]:
         """All readings as they stand."""
         return tuple(self._state.values())
+
+    def restore(self, readings: Iterable[Reading], scraped: float) -> None:
+        """Go on from readings that were kept elsewhere over a restart.
+
+        Args:
+            readings: of this node, as :attr:`readings` gave them.
+            scraped: Unix seconds of its newest scrape then.
+        """
+        self._state = {(r.gpu_index, r.gpu_uuid, r.field): r for r in readings}
+        self.scraped = scraped
 
     def update(self, at: float, scrape: Scrape) -> tuple[Reading, ...]:
         """Take in a scrape and return the readings as they stand.

@@ -2,7 +2,8 @@
 
 from scorer.store.boards import BoardCodecError, decode_board, encode_board
 from scorer.store.records import Batch, History, Written
-from scorer.store.sample_store import Retention, SampleStore
+from scorer.store.retention import Retention
+from scorer.store.sample_store import SampleStore
 
 __all__ = [
     "Batch",

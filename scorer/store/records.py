@@ -37,7 +37,7 @@ class Written:
     """What of a batch was new. The rest was known before and is not an error.
 
     Attributes:
-        samples: samples that were not known.
+        samples: samples that were not known: ids are the node's own, no node can take another's.
         runs: runs as they now stand, if the batch changed them.
         kernel: messages that were not known.
         foreign_runs: ids of runs that belong to another node and were therefore not touched.

@@ -15,6 +15,7 @@ import structlog
 from scorer.model.errors import StoreError
 from scorer.model.evidence import Reading
 from scorer.store.records import Batch, History, Row, Written, apply_batch, read_history, replace_readings
+from scorer.store.retention import Retention, prune
 from scorer.store.schema import lock_file, open_database
 
 log = structlog.get_logger(__name__)
@@ -23,21 +24,7 @@ T = TypeVar("T")
 
 _QUEUE = 512
 _GROUP = 64
-_PRUNE_SLICE = 20_000
 _RETRY_S = 5.0
-_DAY = 86_400.0
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """How much is kept; the oldest goes first."""
-
-    max_age_s: float = 30 * _DAY
-    """Older samples, kernel messages and finished runs are removed."""
-    max_bytes: int = 8 * 1024**3
-    """Bound of the file's used pages. 5 million samples take about 1.5 GB."""
-    every_s: float = 600.0
-    """How often it is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +47,7 @@ class SampleStore:
         self._connection = connection
         self._lock = lock
         self._retention = retention
+        self._file = _file_id(path)
         self._jobs: queue.Queue[_Job | None] = queue.Queue(_QUEUE)
         self._problem = ""
         self._closed = threading.Event()
@@ -265,6 +253,7 @@ class SampleStore:
         """Run jobs in one transaction. On failure they are answered only if they stand alone."""
         results: list[Any] = []
         try:
+            self._check_place()
             self._connection.execute("BEGIN IMMEDIATE")
             results.extend(job.work(self._connection) for job in jobs)
             self._connection.execute("COMMIT")
@@ -279,6 +268,11 @@ class SampleStore:
         for job, result in zip(jobs, results, strict=True):
             job.done.set_result(result)
         return True
+
+    def _check_place(self) -> None:
+        """SQLite would go on writing into a file that was moved away, and nobody would find it again."""
+        if _file_id(self._path) != self._file:
+            raise sqlite3.OperationalError("the file was moved or removed; put it back, or restart")
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
@@ -309,29 +303,17 @@ class SampleStore:
             more = Future[int]()
             retention = self._retention
             # Retention goes by the same wall clock that stamps samples.
-            if self._commit([_Job(lambda connection: _prune(connection, retention, time.time()), more)]):
+            if self._commit([_Job(lambda connection: prune(connection, retention, time.time()), more)]):
                 self._next_prune = time.monotonic() + (0.05 if more.result() else retention.every_s)
+
+
+def _file_id(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, 0)
+    return (found.st_dev, found.st_ino)
 
 
 def _touch(connection: sqlite3.Connection) -> None:
     connection.execute("INSERT OR REPLACE INTO counter (name, value) VALUES ('touched', ?)", (int(time.time()),))
-
-
-def _prune(connection: sqlite3.Connection, retention: Retention, now: float) -> int:
-    """Remove a slice of what is too old or too much; non-zero if there may be more."""
-    before = now - retention.max_age_s
-    pages, free, size = (
-        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-    )
-    over = (pages - free) * size > retention.max_bytes
-    removed = connection.execute(
-        "DELETE FROM sample WHERE rowid IN (SELECT rowid FROM sample WHERE at < ? OR ? ORDER BY at LIMIT ?)",
-        (before, over, _PRUNE_SLICE),
-    ).rowcount
-    connection.execute(
-        "DELETE FROM kernel WHERE (node, at, text) IN"
-        " (SELECT node, at, text FROM kernel WHERE at < ? OR ? ORDER BY at LIMIT ?)",
-        (before, over, _PRUNE_SLICE),
-    )
-    connection.execute("DELETE FROM run WHERE ended IS NOT NULL AND ended < ?", (before,))
-    return int(removed == _PRUNE_SLICE)

@@ -18,7 +18,7 @@ _NEEDS = (3, 37, 0)
 
 _TABLES = """
 CREATE TABLE sample (
-    id TEXT NOT NULL PRIMARY KEY,
+    id TEXT NOT NULL,
     at REAL NOT NULL,
     node TEXT NOT NULL,
     gpu_index INTEGER NOT NULL,
@@ -32,7 +32,8 @@ CREATE TABLE sample (
     sm_clock_mhz REAL,
     temperature_c REAL,
     power_limit_w REAL,
-    driver TEXT NOT NULL
+    driver TEXT NOT NULL,
+    PRIMARY KEY (node, id)
 ) STRICT;
 CREATE INDEX sample_at ON sample (at);
 CREATE TABLE run (

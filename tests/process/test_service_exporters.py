@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from scorer.sources.exporters import OUTCOMES, ScrapeError, ScrapeLimits, Scraper, fetch, make_pool
+from scorer.sources.exporters import Scraper
+from scorer.sources.fetching import OUTCOMES, ScrapeError, ScrapeLimits, fetch, make_pool
 from tests.service_support import http_answer, raw_server, until
 
 PAGE = b'# TYPE DCGM_FI_DEV_GPU_TEMP gauge\nDCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-a"} 41\n'

@@ -1,6 +1,7 @@
 """The fold's thread: a fold that fails keeps the last good board, and versions grow whatever happens."""
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
 from scorer.model.errors import StoreError
 from scorer.model.evidence import Reading
@@ -21,6 +22,7 @@ from scorer.sources.cluster import ClusterState, NodeRecord, build_state
 from scorer.sources.evidence_log import EvidenceLog
 from scorer.sources.telemetry_feed import TelemetryFeed
 from scorer.store import BoardCodecError, SampleStore, decode_board, encode_board
+from tests.conftest import ROOT
 from tests.service_support import sample, until
 
 
@@ -211,3 +213,22 @@ def test_metrics_are_of_the_board_as_it_is(bench: Bench) -> None:
     bench.source.nodes, bench.source.version = 2, 2
     bench.folder.fold_now()
     assert grade("gpu-2", "red") is None
+
+
+def test_every_metric_of_the_status_is_in_its_reference(bench: Bench) -> None:
+    bench.folder.fold_now()
+    assert bench.folder.graded is not None
+    status = Status(
+        0.0,
+        bench.folder.graded.board,
+        Settings().grading,
+        store_writable=True,
+        store_bytes=1,
+        store_failures=0,
+        samples=0,
+    )
+    registry = CollectorRegistry()
+    registry.register(StatusCollector(lambda: status))
+    page = (ROOT / "docs/reference/metrics.md").read_text("utf-8")
+    for family in re.findall(r"^# TYPE (gpugrade_\w+)", generate_latest(registry).decode(), re.MULTILINE):
+        assert f"| `{family}` |" in page

@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -439,3 +441,51 @@ def fill(path: Path) -> None:
     with path.open("wb", buffering=0) as file:
         while True:
             file.write(b"x" * 4096)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates of this test")
+def test_the_schedulers_door_with_client_certificates(tmp_path: Path) -> None:
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+    openssl("req", "-x509", *new, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
+    for name in ("server", "scheduler"):
+        openssl("req", *new[:-2], "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        (tmp_path / "ext").write_text("subjectAltName=IP:127.0.0.1")
+        sign = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "ext")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *sign)
+    files = [
+        f"--tls-cert={tmp_path}/server.pem",
+        f"--tls-key={tmp_path}/server.key",
+        f"--tls-client-ca={tmp_path}/ca.pem",
+    ]
+    with serving(tmp_path, *files) as server:
+        url = f"https://127.0.0.1:{server.ports['scheduler']}/scheduler/filter"
+        body = json.dumps({"Pod": {"metadata": {"name": "p"}}, "NodeNames": ["gpu-0"]}).encode()
+        nobody = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+        with pytest.raises(OSError, match=r"(?i)certificate|alert|reset|eof|closed"):
+            urllib.request.urlopen(url, body, timeout=10, context=nobody)
+        known = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+        known.load_cert_chain(tmp_path / "scheduler.pem", tmp_path / "scheduler.key")
+        with urllib.request.urlopen(url, body, timeout=10, context=known) as answer:
+            assert json.loads(answer.read())["NodeNames"] == ["gpu-0"]
+    arguments = command(tmp_path, f"--tls-cert={tmp_path}/fleet.yaml", f"--tls-key={tmp_path}/server.key")
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "--tls-cert" in done.stderr
+
+
+def test_nodes_without_a_token_report_on_the_loopback_alone(tmp_path: Path) -> None:
+    document = fleet_document()
+    for node in document["nodes"]:
+        del node["probeTokenSha256"]
+    write_fleet(tmp_path / "fleet.yaml", document)
+    with serving(tmp_path) as server:
+        assert server.report(report(pb_sample("a", time.time())), None).accepted == 1
+    with serving(tmp_path, "--listen-host", "0.0.0.0") as server:
+        with pytest.raises(grpc.RpcError) as caught:
+            server.report(report(pb_sample("b", time.time())), None)
+        error: Any = caught.value
+        assert error.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert "probeTokenSha256" in error.details()

@@ -50,6 +50,24 @@ def test_twice_is_once(tmp_path: Path) -> None:
     store.close()
 
 
+def test_no_node_can_take_anothers_ids(tmp_path: Path) -> None:
+    store = SampleStore.open(tmp_path / "s.db")
+    store.write(batch(0, 3)).result(10)
+    other = Batch("gpu-1", samples=tuple(sample(f"s{i}", NOW, "gpu-1") for i in range(3)))
+    assert len(store.write(other).result(10).samples) == 3
+    store.close()
+
+
+def test_a_file_that_was_moved_away_takes_nothing_until_it_is_back(tmp_path: Path) -> None:
+    store = SampleStore.open(tmp_path / "s.db")
+    (tmp_path / "s.db").rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="moved or removed"):
+        store.write(batch(0, 3)).result(10)
+    (tmp_path / "elsewhere").rename(tmp_path / "s.db")
+    assert len(store.write(batch(0, 3)).result(10).samples) == 3
+    store.close()
+
+
 def test_everything_outlives_a_restart(tmp_path: Path) -> None:
     store = SampleStore.open(tmp_path / "s.db")
     run = Run("r1", "gpu-0", "dcgm-inject", (1, 2), RunPhase.REVERTED, NOW - 60, NOW, (Residue("kmsg", "xid:79", 1),))

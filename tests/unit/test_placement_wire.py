@@ -6,12 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from scorer.model.errors import RequestError
 from scorer.placement import Reason
-from scorer.serve import wire
+from scorer.serve import answers, wire
 
 POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": []}}
+
+
+def encode_filter(call: wire.ExtenderCall, codes: NDArray[np.uint8], reasons: tuple[Reason, ...]) -> bytes:
+    return answers.encode_filter(call, answers.passing(call, codes), codes, reasons)
 
 
 def body(**parts: object) -> bytes:
@@ -40,13 +45,13 @@ def test_whole_nodes_are_kept_as_they_came(nodes: str, items: str) -> None:
         b'{"Pod":%s,"%s":{"%s":[%s]}}' % (json.dumps(POD).encode(), nodes.encode(), items.encode(), raw)
     )
     assert call.names == ["a"]
-    assert raw in wire.encode_filter(call, np.zeros(1, np.uint8), ())
+    assert raw in encode_filter(call, np.zeros(1, np.uint8), ())
 
 
 @pytest.mark.parametrize("empty", [{"NodeNames": []}, {"Nodes": {"items": []}}, {"Nodes": {"items": None}}])
 def test_no_candidates_is_an_answer_in_kind(empty: dict[str, object]) -> None:
     call = wire.decode_call(body(Pod=POD, **empty))
-    answer = json.loads(wire.encode_filter(call, np.zeros(0, np.uint8), ()))
+    answer = json.loads(encode_filter(call, np.zeros(0, np.uint8), ()))
     assert call.names == []
     assert (answer["NodeNames"] == []) is ("NodeNames" in empty)
     assert ((answer["Nodes"] or {}).get("items") == []) is ("Nodes" in empty)
@@ -62,9 +67,9 @@ def test_no_candidates_is_an_answer_in_kind(empty: dict[str, object]) -> None:
         (b'{"Pod":' * 100_000, "the body"),
         (b"[" * 100_000, "Expected `object`"),
         (b"[]", "Expected `object`"),
-        (body(Pod=POD, NodeNames="a"), "$.NodeNames"),
-        (body(Pod=POD, NodeNames=["a", 7]), "$.NodeNames[1]"),
-        (body(Pod=POD, NodeNames=[None]), "$.NodeNames[0]"),
+        (body(Pod=POD, NodeNames="a"), "NodeNames is a list of strings"),
+        (body(Pod=POD, NodeNames=["a", 7]), "Expected `str`, got `int` - at `$[1]`; NodeNames"),
+        (body(Pod=POD, NodeNames=[None]), "at `$[0]`; NodeNames"),
         (body(Pod=7, NodeNames=["a"]), "$.Pod"),
         (body(Pod={"metadata": {"labels": {"a": 1}}}, NodeNames=["a"]), "$.Pod.metadata.labels"),
         (body(Pod=POD, Nodes={"items": [{"metadata": {}}]}), "missing required field `name`"),
@@ -95,7 +100,7 @@ def test_null_parts_of_a_pod_are_empty() -> None:
 def test_failures_go_to_the_map_that_preemption_reads() -> None:
     call = wire.decode_call(body(Pod=POD, NodeNames=["a", "b", "c"]))
     reasons = (Reason("red"), Reason("numa", unresolvable=False))
-    answer = json.loads(wire.encode_filter(call, np.array([1, 0, 2], np.uint8), reasons))
+    answer = json.loads(encode_filter(call, np.array([1, 0, 2], np.uint8), reasons))
     assert answer == {
         "Nodes": None,
         "NodeNames": ["b"],
@@ -112,7 +117,7 @@ def test_preempt_takes_uids_and_tolerates_emptiness() -> None:
     call = wire.decode_preempt(body(Pod=POD, NodeNameToVictims=None, NodeNameToMetaVictims=META))
     assert call.victims["n1"] == wire.Victims(("x",), 2)
     assert [call.victims[n] for n in ("n2", "n3", "n4")] == [wire.Victims((), 0)] * 3
-    answer = json.loads(wire.encode_preempt(call.victims))
+    answer = json.loads(answers.encode_preempt(call.victims))
     assert answer["NodeNameToMetaVictims"]["n1"] == {"Pods": [{"UID": "x"}], "NumPDBViolations": 2}
 
 
@@ -145,7 +150,7 @@ names = st.lists(st.text(min_size=1, max_size=12), unique=True, max_size=8)
 def test_fragments_encode_what_json_would(known: list[str], asked: list[str], data: st.DataObject) -> None:
     scores = [data.draw(st.integers(0, 10)) for _ in asked]
     rows = np.array([known.index(n) if n in known else -1 for n in asked], np.int32)
-    encoded = wire.ScoreFragments(tuple(known)).encode(asked, rows, np.array(scores, np.uint8))
+    encoded = answers.ScoreFragments(tuple(known)).encode(asked, rows, np.array(scores, np.uint8))
     assert json.loads(encoded) == [{"Host": n, "Score": s} for n, s in zip(asked, scores, strict=True)]
 
 

@@ -117,6 +117,13 @@ def test_the_old_is_forgotten() -> None:
     assert gpu_rows(log) == [(2, NOW - 50), (0, NOW - 1)]
 
 
+def test_memory_is_bounded() -> None:
+    log = EvidenceLog(max_samples=100)
+    log.add_samples(sample(f"a{i}", NOW - 1000 + i) for i in range(150))
+    assert len(gpu_rows(log)) == 90
+    assert min(at for _, at in gpu_rows(log)) == NOW - 1000 + 60
+
+
 def test_one_nodes_kernel_log_does_not_drown_the_others() -> None:
     log = EvidenceLog()
     log.add_kernel([KernelMessage("gpu-1", NOW - 9000, "quiet")])
