@@ -116,8 +116,21 @@ class ScoreTable:
             rows, lined = rows[~odd], scores[~odd]
         else:
             lined = scores
-        lines = self._lines.take(rows, axis=0)
-        lines[:, -4] = np.where(lined >= _TEN, _ONE, _BLANK)
-        lines[:, -3] = lined % _TEN + _ZERO
         rest = b",".join(b'{"Host":%s,"Score":%d}' % (_ENCODER.encode(names[i]), scores[i]) for i in others)
-        return b"[" + (lines.tobytes() + rest).removesuffix(b",") + b"]"
+        return b"[" + rest + b"]" if not len(rows) else self._list_of(rows, lined, rest)
+
+    def _list_of(self, rows: NDArray[np.int32], scores: NDArray[np.uint8], rest: bytes) -> bytes:
+        """Write into one buffer, since an answer is large enough for every copy to be felt."""
+        count, width = len(rows), self._lines.shape[1]
+        end = 1 + count * width
+        buffer = np.empty(end + len(rest) + bool(rest), np.uint8)
+        lines = buffer[1:end].reshape(count, width)
+        # Rows are known to lie within the table; numpy would copy once more to be able to raise.
+        np.take(self._lines, rows, axis=0, out=lines, mode="clip")
+        lines[:, -4] = np.where(scores >= _TEN, _ONE, _BLANK)
+        lines[:, -3] = np.where(scores >= _TEN, scores - _TEN, scores) + _ZERO
+        buffer[0] = ord("[")
+        if rest:
+            buffer[end:-1] = np.frombuffer(rest, np.uint8)
+        buffer[-1] = ord("]")
+        return buffer.tobytes()

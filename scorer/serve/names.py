@@ -88,7 +88,10 @@ class Found:
         if self.begins is None or self.ends is None:
             return None
         raw = self.names.raw
-        change = np.flatnonzero(np.diff(kept, prepend=False, append=False))
+        edge = np.zeros(len(kept) + 1, bool)
+        edge[0], edge[-1] = kept[0], kept[-1]
+        np.not_equal(kept[1:], kept[:-1], out=edge[1:-1])
+        change = np.flatnonzero(edge)
         runs = zip(self.begins[change[0::2]].tolist(), self.ends[change[1::2] - 1].tolist(), strict=True)
         spliced = b"[" + b",".join([raw[begin:end] for begin, end in runs]) + b"]"
         rows = self.rows[kept]
