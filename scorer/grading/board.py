@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scorer.grading.baseline import Fleet, fleet_of
-from scorer.grading.chance import grade_of
+from scorer.grading.chance import confidence
 from scorer.grading.draft import Draft
 from scorer.grading.facts import NodeView, ago, gpu_list
 from scorer.grading.findings import NodeFindings, find_faults, sort_by_node
@@ -73,8 +73,8 @@ def _draft(
         fresh=np.ones(len(evidence.nodes), np.bool_),
     )
     for s in Sensitivity:
-        _, chance = grade_of(draft.slowdown, draft.low, draft.high, policy.thresholds[s])
-        draft.confidence[..., s] = np.where(draft.grade[..., s] == Grade.UNKNOWN, 0.0, chance)
+        bounds = policy.thresholds[s]
+        draft.confidence[..., s] = confidence(draft.grade[..., s], draft.slowdown, draft.low, draft.high, bounds)
     stale = _stale_findings(evidence, fleet, prediction, jobs, use, now, policy)
     slow = slow_findings(evidence.nodes, fleet, prediction, jobs, now, policy)
     for row, found in enumerate(faults):
@@ -148,7 +148,7 @@ def _stale_findings(
 ) -> dict[int, list[Finding]]:
     """Say of which nodes nothing recent, or nothing comparable, is known."""
     newest = newest_of(prediction.newest_at)
-    compared: Bools = np.isfinite(prediction.slowdown).any(axis=1)
+    compared = np.asarray(np.isfinite(prediction.slowdown).any(axis=1))
     dark = use & np.logical_not(jobs.fresh & compared)
     found: dict[int, list[Finding]] = {}
     counts = np.diff(fleet.gpu_start)

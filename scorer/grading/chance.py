@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scorer.grading.predict import Z90
-from scorer.grading.series import Floats
+from scorer.grading.series import Bools, Floats
 from scorer.model.grade import Grade, Thresholds
 
 _LEAST_SCALE = 1e-6
@@ -26,26 +26,28 @@ def _below(bound: float, point: Floats, low: Floats, high: Floats) -> Floats:
     return normal_cdf((bound - point) / scale)
 
 
-def grade_of(point: Floats, low: Floats, high: Floats, bounds: Thresholds) -> tuple[NDArray[np.uint8], Floats]:
-    """Grade predictions of any shape.
-
-    The grade follows the point; its probability is the confidence. Where the interval spans from green to red nothing
-    can be said: unknown.
+def verdict(point: Floats, low: Floats, high: Floats, bounds: Thresholds) -> NDArray[np.uint8]:
+    """Grade predictions of any shape: by the point, and unknown where the interval spans from green to red.
 
     Args:
         point: predicted relative time.
         low: lower end of the 90 % interval.
         high: upper end.
         bounds: from which slowdown it is yellow, and red.
-
-    Returns:
-        grades and confidences, of the shape of ``point``.
     """
-    green_chance = _below(bounds.yellow, point, low, high)
-    red_chance = 1.0 - _below(bounds.red, point, low, high)
-    yellow_chance = np.clip(1.0 - green_chance - red_chance, 0.0, 1.0)
-    grade = np.select([point >= bounds.red, point >= bounds.yellow], [Grade.RED, Grade.YELLOW], Grade.GREEN)
-    chance = np.select([grade == Grade.RED, grade == Grade.YELLOW], [red_chance, yellow_chance], green_chance)
-    spans = (low < bounds.yellow) & (high >= bounds.red)
-    best = np.maximum(np.maximum(green_chance, yellow_chance), red_chance)
-    return np.where(spans, Grade.UNKNOWN, grade).astype(np.uint8), np.where(spans, 1.0 - best, chance)
+    grade = np.where(point >= bounds.red, Grade.RED, np.where(point >= bounds.yellow, Grade.YELLOW, Grade.GREEN))
+    return np.where(_spans(low, high, bounds), Grade.UNKNOWN, grade).astype(np.uint8)
+
+
+def _spans(low: Floats, high: Floats, bounds: Thresholds) -> Bools:
+    result: Bools = (low < bounds.yellow) & (high >= bounds.red)
+    return result
+
+
+def confidence(grade: NDArray[np.uint8], point: Floats, low: Floats, high: Floats, bounds: Thresholds) -> Floats:
+    """Return the probability of each grade; of an unknown one, 0: nothing is claimed."""
+    green = _below(bounds.yellow, point, low, high)
+    red = 1.0 - _below(bounds.red, point, low, high)
+    yellow = np.clip(1.0 - green - red, 0.0, 1.0)
+    chances = {Grade.GREEN: green, Grade.YELLOW: yellow, Grade.RED: red}
+    return np.select([grade == g for g in chances], list(chances.values()), 0.0)

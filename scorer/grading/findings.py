@@ -13,10 +13,17 @@ from scorer.grading.masking import Masks
 from scorer.grading.predict import Prediction
 from scorer.grading.series import Bools
 from scorer.grading.state_faults import judge_admission, judge_health, judge_links, judge_offer, judge_probes
-from scorer.grading.telemetry_faults import by_gpu, judge_gauges, judge_monitoring, judge_width, judge_xid_gauge
+from scorer.grading.telemetry_faults import (
+    RULE_FIELDS,
+    by_gpu,
+    judge_gauges,
+    judge_monitoring,
+    judge_width,
+    judge_xid_gauge,
+)
 from scorer.model.board import Finding, Reach
 from scorer.model.dimension import Dimension
-from scorer.model.evidence import Evidence, KernelMessage, LinkState, Reading, Run, RunPhase, SampleStatus
+from scorer.model.evidence import Evidence, KernelMessage, LinkState, NodeFacts, Reading, Run, RunPhase, SampleStatus
 from scorer.model.grade import Grade
 from scorer.model.policy import GradingPolicy
 
@@ -39,6 +46,11 @@ class ByNode:
     runs: Mapping[str, Sequence[Run]]
     bad_probes: Mapping[int, Sequence[int]]
 
+    def silent(self, row: int, facts: NodeFacts) -> bool:
+        """Whether there is nothing discrete to judge of a node, as with most nodes of a big fleet."""
+        tables = (self.readings, self.kernel, self.links, self.runs)
+        return row not in self.bad_probes and not any(facts.name in t for t in tables)
+
 
 @dataclass(frozen=True, slots=True)
 class NodeFindings:
@@ -51,6 +63,9 @@ class NodeFindings:
 
     findings: tuple[Finding, ...]
     withheld: frozenset[int]
+
+
+_NOTHING = NodeFindings((), frozenset())
 
 
 def _group(items: Iterable[T]) -> dict[str, list[T]]:
@@ -88,6 +103,8 @@ def _by_index(evidence: Evidence) -> Iterable[Reading]:
     index = {(n.name, g.uuid): g.index for n in evidence.nodes for g in n.gpus if g.uuid} if evidence.readings else {}
     named = {n for n, _ in index}
     for r in evidence.readings:
+        if r.field not in RULE_FIELDS:
+            continue
         if not r.gpu_uuid or r.node not in named:
             yield r
             continue
@@ -113,6 +130,9 @@ def find_faults(
         policy: windows.
     """
     facts = evidence.nodes[row]
+    quiet = facts.name not in evidence.health and facts.name not in evidence.scraped and parts.silent(row, facts)
+    if quiet and (facts.offered is None or facts.offered >= (facts.expected or len(facts.gpus))):
+        return _NOTHING
     view = NodeView(facts, now, policy)
     runs = tuple(parts.runs.get(facts.name, ()))
     masks = Masks(runs)
@@ -125,7 +145,7 @@ def find_faults(
         events = xid_events(view, lines)
         judge_xids(view, events, masks)
         judge_off_bus(view, lines, masks)
-        table = by_gpu(readings, masks)
+        table = by_gpu(readings, masks, now - policy.stale_telemetry_s)
         judge_xid_gauge(view, table, events, lines, masks)
         contained = frozenset(f.gpu_index for f in view.findings if f.rule == "contained")
         judge_gauges(view, table, masks, contained)
@@ -174,8 +194,8 @@ def _merge(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Make one finding of those of one rule on one GPU: the first tells, the others are further evidence."""
     kept: dict[tuple[str, int, Reach, str], Finding] = {}
     for f in findings:
-        # Several XIDs, ports or systems of a GPU are several facts; several sources of one fact are not.
-        fact = f.text if f.rule in _SEVERAL else ""
+        # Several XIDs, ports, systems, or cards without an index are several facts; several sources of one are not.
+        fact = f.text if f.rule in _SEVERAL or f.gpu_index < 0 else ""
         key = (f.rule, f.gpu_index, f.reach, fact)
         old = kept.get(key)
         if old is None:

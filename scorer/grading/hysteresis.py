@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scorer.grading.baseline import Fleet
-from scorer.grading.chance import grade_of
+from scorer.grading.chance import confidence, verdict
 from scorer.grading.draft import Draft
 from scorer.grading.facts import NodeView
 from scorer.grading.predict import Prediction
@@ -105,14 +105,11 @@ def _hold_rises(
     held = rows[_risen_unsettled(fleet, prediction, previous, same, rows)]
     for row in held.tolist():
         b = int(same[row])
+        point, low, high = (a[b].astype(np.float64) for a in (previous.slowdown, previous.low, previous.high))
         for s in Sensitivity:
-            before, chance = grade_of(
-                previous.slowdown[b].astype(np.float64),
-                previous.low[b].astype(np.float64),
-                previous.high[b].astype(np.float64),
-                policy.thresholds[s],
-            )
+            before = verdict(point, low, high, policy.thresholds[s])
             better = (draft.grade[row, ..., s] < before) & (previous.grade[b, ..., s] >= before)
+            chance = confidence(before, point, low, high, policy.thresholds[s])
             draft.grade[row, ..., s] = np.where(better, before, draft.grade[row, ..., s])
             draft.confidence[row, ..., s] = np.where(better, chance, draft.confidence[row, ..., s])
         slower = previous.slowdown[b] > draft.slowdown[row]

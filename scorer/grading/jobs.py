@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scorer.grading.baseline import Fleet
-from scorer.grading.chance import grade_of
+from scorer.grading.chance import verdict
 from scorer.grading.predict import UNMEASURED, Z90, Prediction, newest_of
 from scorer.grading.series import Bools, Floats
 from scorer.model.grade import Grade, Sensitivity
@@ -62,7 +62,7 @@ def judge_gpus(prediction: Prediction, now: float, policy: GradingPolicy) -> Gpu
     known = fresh[:, None, None] & ((measured.astype(np.float64) @ flat) > 0).reshape(shape)
     grade = np.empty((*point.shape, len(Sensitivity)), np.uint8)
     for s in Sensitivity:
-        found, _ = grade_of(point, low, high, policy.thresholds[s])
+        found = verdict(point, low, high, policy.thresholds[s])
         grade[..., s] = np.where(known, found, Grade.UNKNOWN)
     return GpuJobs(point, low, high, grade, fresh)
 

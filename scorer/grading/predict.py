@@ -10,7 +10,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from scorer.grading.baseline import LEAST_NOISE, Fleet, Reference, reference
-from scorer.grading.series import DIMENSIONS, Bools, Floats, Ints, Levels, flatten, levels, noise_by_class, usable
+from scorer.grading.series import (
+    DIMENSIONS,
+    MIN_STEP,
+    Bools,
+    Floats,
+    Ints,
+    Levels,
+    flatten,
+    levels,
+    noise_by_class,
+    usable,
+)
 from scorer.model.evidence import Evidence
 from scorer.model.policy import GradingPolicy
 
@@ -97,9 +108,12 @@ def _shrink(found: Levels, ref: Reference, gpus: int, now: float) -> Prediction:
     tau = ref.spread.ravel()[key]
     noise = ref.noise.ravel()[key]
     lone = found.count == 1
-    off = (found.level - base) * np.where(lone, LONE_SHARE, 1.0)
-
     n = found.count
+    off = found.level - base
+    # A fast sample beside a slow one is as good as alone: the slow one must not make the pair look faster.
+    torn = (n == 2) & (found.highest - found.lowest > MIN_STEP) & (off < 0)  # noqa: PLR2004 - a pair
+    off = off * np.where(lone | torn, LONE_SHARE, 1.0)
+
     variance = (PRIOR_SAMPLES * noise**2 + n * found.spread**2) / (PRIOR_SAMPLES + n)
     age_days = np.maximum(now - found.newest_at, 0.0) / 86400.0
     error = variance / found.weight + DRIFT_A_DAY**2 * age_days

@@ -23,6 +23,8 @@ HALF_LIFE_S = 7 * 86400.0
 MAX_AHEAD_S = 600.0
 #: Levels closer than this (3 %) are one level, however quiet the series.
 MIN_STEP = 0.03
+#: A series shows a scatter of its own from so many samples on; with fewer a step looks like scatter.
+OWN_NOISE_FROM = 6
 #: Normal-consistent scale of a median absolute deviation, and of a median absolute difference of neighbours.
 MAD_SCALE = 1.4826
 DIFF_SCALE = 1.0484
@@ -219,11 +221,11 @@ def _recent_level(z: Floats, n: Ints) -> Floats:
 def _tolerance(z: Floats, n: Ints, noise: Floats) -> Floats:
     """How far a sample may lie from a level and still belong to it: wider for a series that does not repeat."""
     floor = np.maximum(MIN_STEP, 4 * noise)
-    if z.shape[1] < 4:  # noqa: PLR2004 - three differences are the fewest whose middle means something
+    if z.shape[1] < OWN_NOISE_FROM:
         return floor
     steps = np.sort(np.abs(np.diff(z, axis=1)), axis=1)  # NaN sorts to the end
     middle = steps[np.arange(n.size), np.maximum(n - 2, 0) // 2]
-    own = np.where(n > 3, DIFF_SCALE * middle, 0.0)  # noqa: PLR2004 - as above
+    own = np.where(n >= OWN_NOISE_FROM, DIFF_SCALE * middle, 0.0)
     wide: Floats = np.maximum(floor, 3 * own)
     return wide
 

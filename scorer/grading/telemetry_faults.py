@@ -53,10 +53,26 @@ RISING: tuple[Standing, ...] = (
 )
 
 
-def by_gpu(readings: Sequence[Reading], masks: Masks) -> dict[int, dict[int, Reading]]:
-    """Sort a node's readings by GPU and field, the newest of each, without what reverted experiments left standing."""
+#: Fields that some rule looks at; most of what exporters send is not among them.
+RULE_FIELDS = frozenset(
+    {s.field for s in (*STANDING, *RISING)}
+    | {m.XID, m.EVENT_REASONS, m.POWER, m.ENERGY, m.ENFORCED_LIMIT, m.GPU_UTIL, m.FABRIC_STATUS}
+    | {m.PCIE_WIDTH, m.PCIE_MAX_WIDTH}
+)
+
+
+def by_gpu(readings: Sequence[Reading], masks: Masks, oldest: float) -> dict[int, dict[int, Reading]]:
+    """Sort a node's readings by GPU and field, the newest of each.
+
+    Args:
+        readings: of one node.
+        masks: its experiments; what a reverted one left standing is left out.
+        oldest: Unix seconds; what was last seen before says nothing about now. The XID gauge is a memory and stays.
+    """
     table: dict[int, dict[int, Reading]] = {}
     for r in readings:
+        if r.at < oldest and r.field != m.XID:
+            continue
         row = table.setdefault(r.gpu_index, {})
         before = row.get(r.field)
         if before is not None and not math.isnan(before.value) and (before.at > r.at or math.isnan(r.value)):
@@ -77,18 +93,17 @@ def judge_gauges(view: NodeView, table: Mapping[int, Gauges], masks: Masks, cont
         contained: GPUs with a contained memory error; it counts as one uncorrectable ECC error and explains it.
     """
     for gpu, gauges in table.items():
-        fresh = {f: r for f, r in gauges.items() if view.now - r.at <= view.policy.stale_telemetry_s}
         for rule in STANDING:
-            r = fresh.get(rule.field)
+            r = gauges.get(rule.field)
             if r is None or not r.value > 0 or (rule.rule == "uncorrectable" and gpu in contained):
                 continue
             _note(view, rule, gpu, r, masks)
         for rule in RISING:
-            r = fresh.get(rule.field)
+            r = gauges.get(rule.field)
             if r is not None and r.value > r.previous:  # NaN compares false: a first sight is no rise
                 _note(view, rule, gpu, r, masks)
-        _judge_reasons(view, gpu, fresh, masks)
-        _judge_fabric_manager(view, gpu, fresh)
+        _judge_reasons(view, gpu, gauges, masks)
+        _judge_fabric_manager(view, gauges)
 
 
 def _note(view: NodeView, rule: Standing, gpu: int, r: Reading, masks: Masks) -> None:
@@ -127,11 +142,11 @@ def _value(gauges: Gauges, field: int) -> float:
     return math.nan if reading is None else reading.value
 
 
-def _judge_fabric_manager(view: NodeView, gpu: int, gauges: Gauges) -> None:
+def _judge_fabric_manager(view: NodeView, gauges: Gauges) -> None:
     status = _value(gauges, m.FABRIC_STATUS)
     if status in (_FABRIC_NOT_STARTED, _FABRIC_FAILED) and product_facts(view.product).fabric_manager:
         word = "not started" if status == _FABRIC_NOT_STARTED else "failed"
-        text = f"the fabric manager has {word} (seen on GPU {gpu}); this product needs it"
+        text = f"the fabric manager has {word}; this product needs it"
         view.add("fabric-manager", -1, text, evidence=f"field {m.FABRIC_STATUS} = {status:.0f}", source="dcgm-exporter")
 
 

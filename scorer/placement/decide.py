@@ -91,7 +91,9 @@ class ScoreAnswer:
     neutral: str = ""
 
 
-def filter_nodes(world: World, pod: PodRequest, names: Sequence[str], now: float) -> FilterAnswer:
+def filter_nodes(
+    world: World, pod: PodRequest, names: Sequence[str], now: float, rows: NDArray[np.int32] | None = None
+) -> FilterAnswer:
     """Say which nodes a pod may use. Without side effects, and equal for equal snapshots and requests.
 
     Args:
@@ -99,11 +101,12 @@ def filter_nodes(world: World, pod: PodRequest, names: Sequence[str], now: float
         pod: what is to be placed.
         names: of nodes; unknown ones pass.
         now: Unix seconds, by which the board's age is judged.
+        rows: of the names, where they have been looked up in this world's view already.
 
     Raises:
         RequestError: a name is given twice, or there are too many.
     """
-    asked = _ask(world, pod, names, "filter")
+    asked = _ask(world, pod, names, "filter", rows)
     neutral = _neutral(world, pod, now)
     passing = np.zeros(len(names), np.uint8)
     if neutral:
@@ -176,25 +179,23 @@ def node_reason(world: World, key: tuple[int, int, int], row: int) -> str:
     return f"{grade.label}, {measured}"
 
 
-def locate(world: World, names: Sequence[str]) -> tuple[NDArray[np.int32], int]:
-    """Find the rows of names.
+def locate(world: World, names: Sequence[str]) -> NDArray[np.int32]:
+    """Find the rows of names: int32 (n,), -1 for each unknown one."""
+    return np.fromiter(map(world.view.row.get, names, repeat(-1)), np.int32, len(names))
 
-    Returns:
-        int32 (n,), -1 for each unknown name, and how many are unknown.
+
+def _count_unknown(names: Sequence[str], rows: NDArray[np.int32]) -> int:
+    """How many names are unknown.
 
     Raises:
-        RequestError: a name is given twice, or there are too many.
+        RequestError: a name is given twice.
     """
-    count = len(names)
-    if count > MAX_NAMES:
-        raise RequestError(f"{count} node names; at most {MAX_NAMES} are answered in one request")
-    rows = np.fromiter(map(world.view.row.get, names, repeat(-1)), np.int32, count)
     ordered = np.sort(rows)
     unknown = int(np.searchsorted(ordered, 0))
-    strangers = [names[i] for i in np.flatnonzero(rows < 0).tolist()] if unknown else []
-    if len(set(strangers)) < unknown or (ordered[unknown + 1 :] == ordered[unknown:-1]).any():
+    strangers = {names[i] for i in np.flatnonzero(rows < 0).tolist()} if unknown else ()
+    if len(strangers) < unknown or (ordered[unknown + 1 :] == ordered[unknown:-1]).any():
         raise RequestError(f"node name {_first_twice(names)!r} is given twice; each node is asked about once")
-    return rows, unknown
+    return unknown
 
 
 def key_of(world: World, pod: PodRequest) -> tuple[int, int, int]:
@@ -214,10 +215,11 @@ def _first_twice(names: Sequence[str]) -> str:
 def _ask(
     world: World, pod: PodRequest, names: Sequence[str], verb: str, rows: NDArray[np.int32] | None = None
 ) -> Asked:
+    if len(names) > MAX_NAMES:
+        raise RequestError(f"{len(names)} node names; at most {MAX_NAMES} are answered in one request")
     if rows is None:
-        rows, unknown = locate(world, names)
-    else:
-        unknown = int(np.count_nonzero(rows < 0))
+        rows = locate(world, names)
+    unknown = _count_unknown(names, rows)
     digest = hashlib.blake2b(digest_size=8)
     gang = "" if pod.gang is None else f"{pod.gang.kind}/{pod.gang.namespace}/{pod.gang.name}"
     # Length-prefixed by repr, so that no two different requests read the same.

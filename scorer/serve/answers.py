@@ -1,6 +1,6 @@
 """Answers to the scheduler, encoded as Go spells them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import compress
 
 import msgspec
@@ -9,36 +9,36 @@ from msgspec import Raw
 from numpy.typing import NDArray
 
 from scorer.placement import Reason
+from scorer.serve.names import Found
 from scorer.serve.wire import ExtenderCall, Victims
 
 _ENCODER = msgspec.json.Encoder()
+_ZERO, _ONE, _BLANK = (np.uint8(ord(c)) for c in "01 ")
+_TEN = np.uint8(10)
 
 
-def passing(call: ExtenderCall, codes: NDArray[np.uint8]) -> Raw:
-    """Encode what passes, in kind and in the order asked: a list of names, or of whole nodes as they came.
-
-    Args:
-        call: what was asked.
-        codes: uint8 (n,): 0 passes.
-    """
-    asked: Sequence[object] = call.names if call.items is None else call.items
-    return Raw(_ENCODER.encode(list(compress(asked, (codes == 0).tobytes())) if codes.any() else asked))
-
-
-def encode_filter(call: ExtenderCall, passed: Raw, codes: NDArray[np.uint8], reasons: Sequence[Reason]) -> bytes:
-    """Encode the answer to filter.
+def encode_filter(
+    call: ExtenderCall, kept: Found | None, codes: NDArray[np.uint8], reasons: Sequence[Reason], failing: Sequence[str]
+) -> bytes:
+    """Encode the answer to filter, in kind and in the order asked: a list of names, or of whole nodes as they came.
 
     Args:
         call: what was asked.
-        passed: of :func:`passing`.
+        kept: the names that pass, where they were looked up as a whole.
         codes: uint8 (n,): 0 passes, k fails for ``reasons[k - 1]``.
         reasons: the distinct ones.
+        failing: names of the nodes that fail, in the order asked.
     """
+    if kept is not None:
+        passed = Raw(kept.names.raw)
+    else:
+        asked: Sequence[object] = call.names if call.items is None else call.items
+        passed = Raw(_ENCODER.encode(list(compress(asked, (codes == 0).tobytes()))))
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
-    for i in np.flatnonzero(codes).tolist():
-        reason = reasons[codes[i] - 1]
-        (unresolvable if reason.unresolvable else failed)[call.names[i]] = reason.text
+    for name, code in zip(failing, codes[codes > 0].tolist(), strict=True):
+        reason = reasons[code - 1]
+        (unresolvable if reason.unresolvable else failed)[name] = reason.text
     return _ENCODER.encode(
         {
             "Nodes": None if call.items is None else {"metadata": {}, "items": passed},
@@ -74,48 +74,63 @@ def encode_preempt(victims: Mapping[str, Victims]) -> bytes:
     )
 
 
-class ScoreFragments:
-    """Ready-made pieces of prioritize answers, one for each node and score.
+class ScoreTable:
+    """Answers to prioritize, all but the scores written beforehand.
 
-    Making thousands of small objects and encoding them is what costs in prioritize; joining bytes that are there
-    already takes half the time, and leaves nothing to collect. About 1 KB a node.
+    Making thousands of small objects and encoding them is what costs in prioritize. Here each node has a line of
+    bytes of one width, filled up with blanks, which JSON allows between tokens; an answer is the lines of its nodes
+    with the scores written into two columns.
     """
 
-    __slots__ = ("_pieces", "nodes")
+    __slots__ = ("_lines", "_long", "nodes")
 
-    #: Scores of the HTTP door: 0 to 10.
-    LEVELS = 11
+    #: Names that are longer in JSON would widen everybody's line; they are encoded one by one.
+    LONGEST = 96
 
     def __init__(self, nodes: tuple[str, ...]) -> None:
-        """Make the pieces of every node.
+        """Write the lines of every node.
 
         Args:
             nodes: names, in the order of rows.
         """
         self.nodes = nodes
-        self._pieces = np.empty(len(nodes) * self.LEVELS, object)
-        self._pieces[:] = [piece for name in nodes for piece in _pieces(name, range(self.LEVELS))]
+        quoted = [_ENCODER.encode(name) for name in nodes]
+        self._long = np.array([len(q) > self.LONGEST for q in quoted], bool)
+        width = max((len(q) for q in quoted if len(q) <= self.LONGEST), default=0)
+        text = b"".join(b'{"Host":' + q[:width].ljust(width) + b',"Score":00},' for q in quoted)
+        self._lines = np.frombuffer(text, np.uint8).reshape(len(nodes), len(b'{"Host":,"Score":00},') + width)
 
     def encode(self, names: Sequence[str], rows: NDArray[np.int32], scores: NDArray[np.uint8]) -> bytes:
-        """Encode the answer to prioritize.
+        """Encode the answer to prioritize: nodes with a line in the order asked, then the others.
 
         Args:
             names: as they were asked.
             rows: int32 (n,): row of each in ``nodes``; -1 for an unknown one.
             scores: uint8 (n,): 0-10.
         """
-        if not len(names):
-            return b"[]"
-        strangers = np.flatnonzero(rows < 0).tolist()
-        if len(strangers) == len(names):
-            pieces = [b""] * len(names)
+        odd = rows < 0
+        if len(self.nodes):
+            odd |= self._long.take(rows)
+        others = np.flatnonzero(odd).tolist()
+        if others:
+            rows, lined = rows[~odd], scores[~odd]
         else:
-            pieces = self._pieces.take(np.maximum(rows, 0) * self.LEVELS + scores).tolist()
-        for i in strangers:
-            pieces[i] = next(_pieces(names[i], (int(scores[i]),)))
-        return b"[" + b",".join(pieces) + b"]"
+            lined = scores
+        rest = b",".join(b'{"Host":%s,"Score":%d}' % (_ENCODER.encode(names[i]), scores[i]) for i in others)
+        return b"[" + rest + b"]" if not len(rows) else self._list_of(rows, lined, rest)
 
-
-def _pieces(name: str, scores: Iterable[int]) -> Iterator[bytes]:
-    head = b'{"Host":' + _ENCODER.encode(name) + b',"Score":'
-    return (head + b"%d}" % score for score in scores)
+    def _list_of(self, rows: NDArray[np.int32], scores: NDArray[np.uint8], rest: bytes) -> bytes:
+        """Write into one buffer, since an answer is large enough for every copy to be felt."""
+        count, width = len(rows), self._lines.shape[1]
+        end = 1 + count * width
+        buffer = np.empty(end + len(rest) + bool(rest), np.uint8)
+        lines = buffer[1:end].reshape(count, width)
+        # Rows are known to lie within the table; numpy would copy once more to be able to raise.
+        np.take(self._lines, rows, axis=0, out=lines, mode="clip")
+        lines[:, -4] = np.where(scores >= _TEN, _ONE, _BLANK)
+        lines[:, -3] = np.where(scores >= _TEN, scores - _TEN, scores) + _ZERO
+        buffer[0] = ord("[")
+        if rest:
+            buffer[end:-1] = np.frombuffer(rest, np.uint8)
+        buffer[-1] = ord("]")
+        return buffer.tobytes()

@@ -9,11 +9,11 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from itertools import compress
 from typing import Any
 
 import numpy as np
 import structlog
+from numpy.typing import NDArray
 
 from scorer.model.errors import RequestError
 from scorer.model.policy import Mode
@@ -191,28 +191,32 @@ def _resolve(snapshot: Snapshot, facts: PodFacts) -> PodRequest:
 
 def _filter(state: ServingState, body: bytes) -> _Answer:
     snapshot = state.snapshot
-    call = wire.decode_call(body)
+    call = wire.decode_call(body, snapshot.names.find)
     pod = _resolve(snapshot, call.pod)
-    answer = filter_nodes(snapshot.world, pod, call.names, state.clock())
+    answer = filter_nodes(snapshot.world, pod, call.names, state.clock(), _rows(call))
     state.record(snapshot.world, pod, answer)
-    passed = answers.passing(call, answer.codes)
-    if call.items is None:
+    codes = answer.codes
+    kept = None if call.found is None else call.found.keep(codes == 0)
+    if kept is not None:
         # These are the names that prioritize is asked about next.
-        kept = answer.codes == 0
-        names = call.names if kept.all() else list(compress(call.names, kept.tobytes()))
-        snapshot.names.keep(bytes(passed), wire.KnownNames(names, answer.asked.rows[kept]))
-    return _Answer(_OK, answers.encode_filter(call, passed, answer.codes, answer.reasons), answer.asked.decision_id)
+        snapshot.names.keep(kept)
+    # Only nodes of the view fail, so that their names are at hand.
+    failing = [snapshot.world.view.nodes[row] for row in answer.asked.rows[codes > 0].tolist()]
+    return _Answer(_OK, answers.encode_filter(call, kept, codes, answer.reasons, failing), answer.asked.decision_id)
 
 
 def _prioritize(state: ServingState, body: bytes) -> _Answer:
     snapshot = state.snapshot
     call = wire.decode_call(body, snapshot.names.recall)
     pod = _resolve(snapshot, call.pod)
-    known = None if call.known is None else call.known.rows
-    answer = score_nodes(snapshot.world, pod, call.names, state.clock(), known)
+    answer = score_nodes(snapshot.world, pod, call.names, state.clock(), _rows(call))
     state.record(snapshot.world, pod, answer)
     tenths = answer.scores // np.uint8(10)
-    return _Answer(_OK, snapshot.fragments.encode(call.names, answer.asked.rows, tenths), answer.asked.decision_id)
+    return _Answer(_OK, snapshot.scores.encode(call.names, answer.asked.rows, tenths), answer.asked.decision_id)
+
+
+def _rows(call: wire.ExtenderCall) -> NDArray[np.int32] | None:
+    return None if call.found is None else call.found.rows
 
 
 def _preempt(state: ServingState, body: bytes) -> _Answer:

@@ -165,8 +165,12 @@ class _View:
 
 
 def _reasons(board: GradeBoard, row: int, overall: Grade) -> list[str]:
-    found = list(dict.fromkeys(f.text for f in board.findings[row] if f.grade is not Grade.GREEN))
-    if found or overall is Grade.GREEN:
+    if overall is Grade.GREEN:
+        return []
+    against = [f.text for f in board.findings[row] if f.grade is not Grade.GREEN]
+    # A grade that is held, as after an experiment, is told by a finding that speaks against nothing by itself.
+    found = list(dict.fromkeys(against or [f.text for f in board.findings[row]]))
+    if found:
         return found[:_MAX_REASONS]
     if overall is Grade.UNKNOWN:
         never = math.isnan(float(board.evidence_at[row]))

@@ -14,8 +14,8 @@ from scorer.model.cluster import ClusterView
 from scorer.model.policy import GradingPolicy, Mode, PlacementPolicy
 from scorer.placement import FilterAnswer, PodRequest, ScoreAnswer, World
 from scorer.placement.pod import JOB_TYPE_LABEL, SENSITIVITY_LABEL
-from scorer.serve.answers import ScoreFragments
-from scorer.serve.wire import KnownNames
+from scorer.serve.answers import ScoreTable
+from scorer.serve.names import NameMemory
 
 #: Decisions that can be explained afterwards. Each keeps 14 bytes a node.
 RING = 128
@@ -58,42 +58,6 @@ class Decision:
     neutral: str
     grade: NDArray[np.uint8]
     slowdown: NDArray[np.float32]
-
-
-class NameMemory:
-    """The lists of names that filter answered last, with their rows.
-
-    The scheduler asks prioritize about exactly the list that filter has just answered, and looking up thousands of
-    names is the dearest part of a request. Nothing but time depends on it. Used by the thread of the HTTP door only.
-    """
-
-    __slots__ = ("_lists",)
-
-    #: As many schedulers, or profiles of load, may take turns.
-    LISTS = 16
-
-    def __init__(self) -> None:
-        """Remember nothing yet."""
-        self._lists: OrderedDict[bytes, KnownNames] = OrderedDict()
-
-    def keep(self, raw: bytes, known: KnownNames) -> None:
-        """Remember a list.
-
-        Args:
-            raw: its JSON.
-            known: its names and rows.
-        """
-        self._lists[raw] = known
-        while len(self._lists) > self.LISTS:
-            self._lists.popitem(last=False)
-
-    def recall(self, raw: bytes) -> KnownNames | None:
-        """What is known of a list; ``None`` where nothing is.
-
-        Args:
-            raw: its JSON, byte for byte.
-        """
-        return self._lists.get(raw)
 
 
 class Metrics:
@@ -149,13 +113,13 @@ class Snapshot:
 
     Attributes:
         world: never changes.
-        fragments: of exactly this world's nodes.
-        names: lists of names that were looked up among exactly these nodes.
+        scores: answers to prioritize, of exactly this world's nodes.
+        names: looks up lists of names among exactly these nodes.
     """
 
     world: World
-    fragments: ScoreFragments
-    names: "NameMemory"
+    scores: ScoreTable
+    names: NameMemory
 
 
 class ServingState:
@@ -184,7 +148,7 @@ class ServingState:
         none = np.empty(0, np.int32)
         view = ClusterView(0, clock(), (), {}, (), (), none, none)
         world = World.build(None, view, policy or PlacementPolicy(), grading or GradingPolicy(), clock())
-        self.snapshot = Snapshot(world, ScoreFragments(()), NameMemory())
+        self.snapshot = Snapshot(world, ScoreTable(()), NameMemory(()))
         self._ring: OrderedDict[str, Decision] = OrderedDict()
         self._ring_lock = threading.Lock()
 
@@ -200,10 +164,10 @@ class ServingState:
             world: of any age; the caller keeps the order.
         """
         old = self.snapshot
-        if old.fragments.nodes == world.view.nodes:
-            self.snapshot = Snapshot(world, old.fragments, old.names)
+        if old.scores.nodes == world.view.nodes:
+            self.snapshot = Snapshot(world, old.scores, old.names)
         else:
-            self.snapshot = Snapshot(world, ScoreFragments(world.view.nodes), NameMemory())
+            self.snapshot = Snapshot(world, ScoreTable(world.view.nodes), NameMemory(world.view.nodes))
         self.metrics.board_version.set(world.board_version)
         self.metrics.view_version.set(world.view.version)
 

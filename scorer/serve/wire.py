@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
-import numpy as np
 from msgspec import UNSET, Raw, Struct, UnsetType
-from numpy.typing import NDArray
 
 from scorer.model.errors import RequestError
 from scorer.placement import PodFacts, Resources
+from scorer.serve.names import Found
 
 # Field names of the structs in this file are the wire's own.
 # ruff: noqa: N815
@@ -97,19 +96,6 @@ class _PreemptArgs(Struct, frozen=True):
     NodeNameToMetaVictims: dict[str, _MetaVictims | None] | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KnownNames:
-    """A list of names that has been looked up already.
-
-    Attributes:
-        names: of the list.
-        rows: int32 (n,): row of each; -1 for an unknown one.
-    """
-
-    names: Sequence[str]
-    rows: NDArray[np.int32]
-
-
 @dataclass(frozen=True, slots=True)
 class ExtenderCall:
     """What filter and prioritize are asked.
@@ -118,13 +104,13 @@ class ExtenderCall:
         pod: the parts that are read.
         names: of the nodes.
         items: the Node objects as they came, where whole objects were sent; else ``None``.
-        known: what the caller remembered of the list of names, if anything; then ``names`` are from there.
+        found: the list of names as it was looked up, if it was; then ``names`` are from there.
     """
 
     pod: PodFacts
     names: Sequence[str]
     items: list[Raw] | None
-    known: KnownNames | None = None
+    found: Found | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +152,12 @@ _ENCODER = msgspec.json.Encoder()
 _SEND = "send the JSON of an ExtenderArgs object"
 
 
-def decode_call(body: bytes, recall: Callable[[bytes], KnownNames | None] | None = None) -> ExtenderCall:
+def decode_call(body: bytes, recall: Callable[[bytes], Found | None] | None = None) -> ExtenderCall:
     """Decode the arguments of filter and prioritize.
 
     Args:
         body: JSON of ``ExtenderArgs``, with keys in any case.
-        recall: is asked first what is known of the JSON of the list of names.
+        recall: looks up the JSON of a list of names, or says ``None`` where it cannot.
 
     Raises:
         RequestError: truncated or wrong JSON, no pod, no nodes; the text says which.
@@ -184,8 +170,8 @@ def decode_call(body: bytes, recall: Callable[[bytes], KnownNames | None] | None
         pod = _pod_facts(args.Pod)
         if args.NodeNames is not _ABSENT and not _is_null(args.NodeNames):
             raw = bytes(args.NodeNames)
-            known = recall(raw) if recall is not None else None
-            return ExtenderCall(pod, _names(raw) if known is None else known.names, None, known)
+            found = recall(raw) if recall is not None else None
+            return ExtenderCall(pod, _names(raw) if found is None else found.names, None, found)
         if isinstance(args.Nodes, _NodeList):
             items = args.Nodes.items
             if items is None:

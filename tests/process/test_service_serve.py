@@ -259,6 +259,28 @@ def test_a_slow_node_is_graded_and_survives_kill_9(tmp_path: Path) -> None:
         assert again.duplicates == 1
 
 
+def test_a_fault_that_was_injected_counts_is_masked_and_a_clean_probe_brings_the_grade_back(tmp_path: Path) -> None:
+    write_fleet(tmp_path / "fleet.yaml", fleet_document(nodes=8))
+    with serving(tmp_path) as server:
+        probe_fleet(server, slow=None)
+        until(lambda: server.nodes()["gpu-3"].grade == grading_pb2.GRADE_GREEN, "the node is green")
+        started = time.time()
+        line = "NVRM: Xid (PCI:0000:18:00): 79, pid=1, name=x, GPU has fallen off the bus."
+        residue = pb.Residue(surface="kmsg", code="xid:79", gpu_index=-1)
+        run = pb.Run(id="r", kind="dcgm-inject", phase=pb.RUN_PHASE_ACTIVE, started=stamp(started), residues=[residue])
+        message = pb.KernelMessage(at=stamp(started + 0.01), text=line)
+        server.report(report(node="gpu-3", runs=[run], kernel_messages=[message]), f"{TOKEN} 3")
+        until(lambda: server.nodes()["gpu-3"].grade == grading_pb2.GRADE_RED, "the fault is seen")
+        run.phase = pb.RUN_PHASE_REVERTED
+        run.ended.CopyFrom(stamp(time.time()))
+        server.report(report(node="gpu-3", runs=[run]), f"{TOKEN} 3")
+        until(lambda: any("clean probe" in r for r in server.nodes()["gpu-3"].reasons), "it waits for a clean probe")
+        assert server.nodes()["gpu-3"].grade == grading_pb2.GRADE_RED
+        clean = [pb_sample(f"clean-{gpu}", time.time() + 0.1, gpu=gpu) for gpu in range(2)]
+        server.report(report(*clean, node="gpu-3"), f"{TOKEN} 3")
+        until(lambda: server.nodes()["gpu-3"].grade == grading_pb2.GRADE_GREEN, "the grade returns")
+
+
 def test_since_when_a_grade_holds_is_not_forgotten(tmp_path: Path) -> None:
     def since(server: Running) -> int:
         with server.channel() as channel:

@@ -16,7 +16,8 @@ POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"conta
 
 
 def encode_filter(call: wire.ExtenderCall, codes: NDArray[np.uint8], reasons: tuple[Reason, ...]) -> bytes:
-    return answers.encode_filter(call, answers.passing(call, codes), codes, reasons)
+    failing = [name for name, code in zip(call.names, codes, strict=True) if code]
+    return answers.encode_filter(call, None, codes, reasons, failing)
 
 
 def body(**parts: object) -> bytes:
@@ -147,11 +148,21 @@ names = st.lists(st.text(min_size=1, max_size=12), unique=True, max_size=8)
 
 
 @given(known=names, asked=names, data=st.data())
-def test_fragments_encode_what_json_would(known: list[str], asked: list[str], data: st.DataObject) -> None:
+def test_score_lines_say_what_json_would(known: list[str], asked: list[str], data: st.DataObject) -> None:
+    known = [*known, "x" * 200]
+    asked = [*asked, "x" * 200]
     scores = [data.draw(st.integers(0, 10)) for _ in asked]
     rows = np.array([known.index(n) if n in known else -1 for n in asked], np.int32)
-    encoded = answers.ScoreFragments(tuple(known)).encode(asked, rows, np.array(scores, np.uint8))
-    assert json.loads(encoded) == [{"Host": n, "Score": s} for n, s in zip(asked, scores, strict=True)]
+    encoded = answers.ScoreTable(tuple(known)).encode(asked, rows, np.array(scores, np.uint8))
+    found = json.loads(encoded)
+    assert {entry["Host"]: entry["Score"] for entry in found} == dict(zip(asked, scores, strict=True))
+    assert len(found) == len(asked)
+
+
+def test_score_lines_of_nobody() -> None:
+    none = np.empty(0, np.int32)
+    assert answers.ScoreTable(("a",)).encode([], none, none.astype(np.uint8)) == b"[]"
+    assert answers.ScoreTable(()).encode([], none, none.astype(np.uint8)) == b"[]"
 
 
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
