@@ -188,20 +188,32 @@ def _reasons(
     notes: list[str] = []
     for f in board.findings[row]:
         if f.reach is Reach.SLOWDOWN:
-            if point >= yellow and f.dimension is not None and job.weights_for(variant)[f.dimension] > 0:
+            concerned = f.dimension is not None and job.weights_for(variant)[f.dimension] > 0
+            if concerned and (point >= yellow or grade is Grade.UNKNOWN):
                 against.append(f.text)
         elif f.reach is Reach.WHOLE_NODE:
             if reaches(f.reach, job, variant, 0) and grade >= f.grade:
                 against.append(f.text)
         elif reaches(f.reach, job, variant, 0):
             (against if f.grade > Grade.GREEN else notes).append(f.text)
-    if grade is Grade.UNKNOWN and not against:
-        against.append(f"{point:.2f}x ({low:.2f} to {high:.2f}) spans from green to red: more probes are needed")
+    if grade is Grade.UNKNOWN and not any(
+        f.grade is Grade.UNKNOWN and f.reach is Reach.ALL for f in board.findings[row]
+    ):
+        spans = f"{point:.2f}x ({low:.2f} to {high:.2f}) spans from green to red: more probes are needed"
+        nothing = "nothing that this job type needs was ever measured"
+        against.append(spans if _measured(board, row, job, variant) else nothing)
     if not against:
         age = ago(board.at - float(board.evidence_at[row]))
         figure = f"predicted {point:.2f}x typical ({low:.2f} to {high:.2f}), newest probe {age} ago"
         against.append(figure if point >= yellow else f"nothing speaks against it: {figure}")
     return tuple(dict.fromkeys(against + notes))
+
+
+def _measured(board: GradeBoard, row: int, job: JobType, variant: int) -> bool:
+    """Whether every GPU of a node was measured in something that the job type needs."""
+    needed = job.weights_for(variant) > 0
+    figures = board.gpu_slowdown[int(board.gpu_start[row]) : int(board.gpu_start[row + 1]), needed]
+    return bool(np.isfinite(figures).any(axis=1).all())
 
 
 def _gpu(

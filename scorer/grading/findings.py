@@ -65,6 +65,8 @@ class NodeFindings:
     withheld: frozenset[int]
 
 
+#: Clocks that run ahead of ours by more than this are not believed.
+_AHEAD_S = 60.0
 _NOTHING = NodeFindings((), frozenset())
 
 
@@ -86,7 +88,7 @@ def sort_by_node(evidence: Evidence, fleet: Fleet, current: Bools, now: float, p
         policy: the fault window.
     """
     samples = evidence.samples
-    recent = current & (samples.at >= now - policy.fault_window_s) & (samples.at <= now + 60.0)
+    recent = current & (samples.at >= now - policy.fault_window_s) & (samples.at <= now + _AHEAD_S)
     wrong = (samples.status != SampleStatus.OK) | ~(samples.value > 0)
     bad_probes: dict[int, list[int]] = {}
     if bool(np.any(recent & wrong)):
@@ -136,43 +138,47 @@ def find_faults(
     view = NodeView(facts, now, policy)
     runs = tuple(parts.runs.get(facts.name, ()))
     masks = Masks(runs)
-    lines = [x for x in parts.kernel.get(facts.name, ()) if x.at <= now + 60.0]
-    readings = parts.readings.get(facts.name, ())
+    lines = [x for x in parts.kernel.get(facts.name, ()) if x.at <= now + _AHEAD_S]
     health = evidence.health.get(facts.name, {})
-    start = int(fleet.gpu_start[row])
 
-    if lines or readings:
-        events = xid_events(view, lines)
-        judge_xids(view, events, masks)
-        judge_off_bus(view, lines, masks)
-        table = by_gpu(readings, masks, now - policy.stale_telemetry_s)
-        judge_xid_gauge(view, table, events, lines, masks)
-        contained = frozenset(f.gpu_index for f in view.findings if f.rule == "contained")
-        judge_gauges(view, table, masks, contained)
-        judge_width(view, table, _pcie_known(row, fleet, prediction, now, policy))
-        judge_monitoring(view, table, evidence.scraped.get(facts.name))
-    elif facts.name in evidence.scraped:
-        judge_monitoring(view, {}, evidence.scraped[facts.name])
-    if health:
-        judge_health(view, health, masks)
+    _judge_signals(view, lines, parts.readings.get(facts.name, ()), masks, _pcie_known(row, fleet, prediction, view))
+    judge_monitoring(view, parts.readings.get(facts.name, ()), evidence.scraped.get(facts.name))
+    judge_health(view, health, masks)
     if row in parts.bad_probes:
-        judge_probes(view, start, evidence.samples, parts.bad_probes[row])
-    links = list(parts.links.get(facts.name, ())) + port_states(facts.name, lines)
-    if links:
-        judge_links(view, links)
-    if health:
-        judge_admission(view, health)
+        judge_probes(view, int(fleet.gpu_start[row]), evidence.samples, parts.bad_probes[row])
+    judge_links(view, [*parts.links.get(facts.name, ()), *port_states(facts.name, lines)])
+    judge_admission(view, health)
     withheld = judge_offer(view)
     _judge_runs(view, runs)
     findings = _merge(view.findings)
     return NodeFindings(findings, _withheld(findings, withheld))
 
 
-def _pcie_known(row: int, fleet: Fleet, prediction: Prediction, now: float, policy: GradingPolicy) -> frozenset[int]:
+def _judge_signals(
+    view: NodeView,
+    lines: Sequence[KernelMessage],
+    readings: Sequence[Reading],
+    masks: Masks,
+    pcie_known: frozenset[int],
+) -> None:
+    """Judge kernel log and telemetry together: each confirms, explains or denies what the other says."""
+    events = xid_events(view, lines)
+    judge_xids(view, events, masks)
+    judge_off_bus(view, lines, masks)
+    contained = frozenset(f.gpu_index for f in view.findings if f.rule == "contained")
+    table = by_gpu(readings, masks, view.now - view.policy.stale_telemetry_s)
+    judge_xid_gauge(view, table, events, lines, masks)
+    judge_gauges(view, table, masks, contained)
+    judge_width(view, table, pcie_known)
+
+
+def _pcie_known(row: int, fleet: Fleet, prediction: Prediction, view: NodeView) -> frozenset[int]:
+    """Indices of the GPUs whose PCIe speed recent probes tell."""
     start, stop = int(fleet.gpu_start[row]), int(fleet.gpu_start[row + 1])
     at = prediction.newest_at[start:stop, Dimension.PCIE]
-    known = (now - at <= policy.max_probe_age_s) & np.isfinite(prediction.slowdown[start:stop, Dimension.PCIE])
-    return frozenset(np.flatnonzero(known).tolist())
+    recent = view.now - at <= view.policy.max_probe_age_s
+    known = recent & np.isfinite(prediction.slowdown[start:stop, Dimension.PCIE])
+    return frozenset(view.facts.gpus[i].index for i in np.flatnonzero(known).tolist())
 
 
 def _judge_runs(view: NodeView, runs: Sequence[Run]) -> None:

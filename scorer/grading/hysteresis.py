@@ -18,6 +18,8 @@ from scorer.model.policy import GradingPolicy
 
 #: A GPU that was slower than this, and is now faster by as much, has risen.
 _STEP = 0.02
+#: For so long after a revert one clean probe is enough for a rise.
+_RECENT_RUN_S = 24 * 3600.0
 
 
 def settle(
@@ -35,7 +37,7 @@ def settle(
         int64 (N,): each node's row on the previous board, or -1 where it had none with as many GPUs and job types.
     """
     same = _rows_before(evidence, fleet, policy, previous)
-    waiting, exempt = _runs_by_row(evidence, fleet, prediction)
+    waiting, exempt = _runs_by_row(evidence, fleet, prediction, now)
     if previous is not None:
         held = _hold_rises(draft, fleet, prediction, policy, previous, same, exempt | waiting.keys())
         for row in held:
@@ -72,7 +74,9 @@ def _touched(run: Run, row: int, evidence: Evidence, fleet: Fleet) -> list[int]:
     return [start + i for i, g in enumerate(gpus) if not run.gpus or g.index in run.gpus]
 
 
-def _runs_by_row(evidence: Evidence, fleet: Fleet, prediction: Prediction) -> tuple[dict[int, Run], set[int]]:
+def _runs_by_row(
+    evidence: Evidence, fleet: Fleet, prediction: Prediction, now: float
+) -> tuple[dict[int, Run], set[int]]:
     """Which nodes wait for a clean probe after which run, and which have had one and may rise by it at once."""
     row_of = {n.name: i for i, n in enumerate(evidence.nodes)} if evidence.runs else {}
     waiting: dict[int, Run] = {}
@@ -84,9 +88,11 @@ def _runs_by_row(evidence: Evidence, fleet: Fleet, prediction: Prediction) -> tu
         touched = _touched(run, row, evidence, fleet)
         if touched and not np.any(prediction.clean_at[touched] > run.ended):
             waiting[row] = run
-        else:
+        elif now - run.ended <= _RECENT_RUN_S:
             clean.add(row)
-    return waiting, clean
+    # Where another experiment acts meanwhile, what it does decides.
+    acting = {row_of.get(r.node) for r in evidence.runs if r.phase is not RunPhase.REVERTED}
+    return {row: run for row, run in waiting.items() if row not in acting}, clean
 
 
 def _hold_rises(

@@ -9,7 +9,7 @@ from scorer.grading.predict import Prediction
 from scorer.model.board import Finding, Reach
 from scorer.model.dimension import Dimension
 from scorer.model.evidence import NodeFacts
-from scorer.model.grade import Grade
+from scorer.model.grade import Grade, Sensitivity
 from scorer.model.policy import GradingPolicy
 
 #: A dimension is to blame when it brings at least this share of the excess time.
@@ -30,10 +30,17 @@ def own_grades(jobs: GpuJobs, policy: GradingPolicy) -> np.ndarray[tuple[int, in
 def slow_findings(
     nodes: tuple[NodeFacts, ...], fleet: Fleet, prediction: Prediction, jobs: GpuJobs, now: float, policy: GradingPolicy
 ) -> dict[int, list[Finding]]:
-    """Describe every slowdown that costs a grade, by row of the node."""
+    """Describe every slowdown that costs a grade, by row of the node.
+
+    One that costs a grade only in the most demanding class is described too, but is green at the type's own class, and
+    blames nobody.
+    """
     grades = own_grades(jobs, policy)
     share = np.stack([weights(policy)[j, t.shape.variant] for j, t in enumerate(policy.job_types)])
-    bad = (grades >= Grade.YELLOW) & jobs.fresh[:, None]
+    strict = np.stack(
+        [jobs.grade[:, j, t.shape.variant, Sensitivity.CRITICAL] for j, t in enumerate(policy.job_types)], axis=1
+    )
+    bad = ((grades > Grade.GREEN) | (strict >= Grade.YELLOW)) & jobs.fresh[:, None]
     excess = np.maximum(np.nan_to_num(prediction.slowdown, nan=1.0) - 1.0, 0.0)
     found: dict[int, list[Finding]] = {}
     told: set[tuple[int, int]] = set()

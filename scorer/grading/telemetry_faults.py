@@ -11,7 +11,6 @@ from scorer.grading.masking import Masks
 from scorer.grading.products import product_facts
 from scorer.grading.xid import FOLLOWERS, look_up
 from scorer.model.evidence import KernelMessage, Reading
-from scorer.model.grade import Grade
 
 #: The kernel's line and the exporter's gauge tell of one event when they are this close.
 _SAME_EVENT_S = 15 * 60.0
@@ -23,6 +22,9 @@ _BUSY = 80.0
 _FROZEN_S = 10 * 60.0
 _FABRIC_NOT_STARTED = 1.0
 _FABRIC_FAILED = 4.0
+
+#: Source of the readings whose standing still means something.
+EXPORTER = "dcgm-exporter"
 
 #: One GPU's readings by field.
 Gauges = Mapping[int, Reading]
@@ -207,7 +209,7 @@ def judge_width(view: NodeView, table: Mapping[int, Gauges], measured: frozenset
             view.add(rule, gpu, text, evidence=seen, source=gauges[m.PCIE_WIDTH].source)
 
 
-def judge_monitoring(view: NodeView, table: Mapping[int, Gauges], scraped: float | None) -> None:
+def judge_monitoring(view: NodeView, readings: Sequence[Reading], scraped: float | None) -> None:
     """Judge whether the telemetry can be believed: silent, frozen, or without the series that matter."""
     if scraped is None:
         return
@@ -216,28 +218,20 @@ def judge_monitoring(view: NodeView, table: Mapping[int, Gauges], scraped: float
         text = f"telemetry is gone: the last good scrape is {ago(age)} old"
         view.add("telemetry-gone", -1, text, evidence="exporter does not answer", source="monitoring")
         return
-    frozen = [gpu for gpu, gauges in table.items() if _is_frozen(gauges)]
+    pulses: dict[int, Reading] = {}
+    gone = set()
+    for r in readings:
+        if r.field in m.WATCHED and math.isnan(r.value):
+            gone.add(m.WATCHED[r.field])
+        elif r.field in m.PULSE and r.source == EXPORTER and r.value > 0:
+            old = pulses.get(r.gpu_index)
+            if old is None or m.PULSE.index(r.field) < m.PULSE.index(old.field):
+                pulses[r.gpu_index] = r
+    frozen = [gpu for gpu, r in pulses.items() if r.at - r.since > _FROZEN_S]
     if frozen:
-        text = (
-            f"telemetry is frozen on {gpu_list(frozen)}: neither energy nor power has moved for over {ago(_FROZEN_S)}"
-        )
+        text = f"telemetry is frozen on {gpu_list(frozen)}: energy or power has not moved for over {ago(_FROZEN_S)}"
         view.add("telemetry-frozen", -1, text, evidence="dcgm-exporter repeats old values", source="monitoring")
-    gone = {f for gauges in table.values() for f, r in gauges.items() if f in m.WATCHED and math.isnan(r.value)}
     if gone:
-        names = ", ".join(sorted(m.WATCHED[f] for f in gone))
+        names = ", ".join(sorted(gone))
         text = f"coverage has shrunk: the exporter no longer has the series {names}; absent is not zero"
-        view.add(
-            "coverage",
-            -1,
-            text,
-            evidence="series missing from the newest scrape",
-            source="monitoring",
-            grade=Grade.GREEN,
-        )
-
-
-def _is_frozen(gauges: Gauges) -> bool:
-    pulse = next((gauges[f] for f in m.PULSE if f in gauges), None)
-    if pulse is None or math.isnan(pulse.value) or pulse.source != "dcgm-exporter":
-        return False
-    return pulse.value > 0 and pulse.at - pulse.since > _FROZEN_S
+        view.add("coverage", -1, text, evidence="series missing from the newest scrape", source="monitoring")

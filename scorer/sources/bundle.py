@@ -1,8 +1,6 @@
 """Evidence bundles: a directory that holds what is known of one node, every file optional."""
 
-import json
 import math
-import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,8 +18,8 @@ from scorer.model.evidence import (
     NodeFacts,
     PeerFigures,
     SampleColumns,
-    SampleStatus,
 )
+from scorer.sources.bundle_probes import Probe, read_probes
 from scorer.sources.bundle_text import number_of, object_of, parse_time, read_csv, read_json, read_text
 from scorer.sources.dcgmi_output import Verdicts, read_diag, read_discovery, read_health
 from scorer.sources.exposition import parse_scrape
@@ -29,8 +27,6 @@ from scorer.sources.nvidia_smi import Query, read_query
 from scorer.sources.telemetry import TelemetryTracker
 
 _NEVER = float("-inf")
-_REJECTED = re.compile(r"UnexpectedAdmissionError|admission|pod rejected", re.IGNORECASE)
-_STATUS = {"ok": SampleStatus.OK, "failed": SampleStatus.FAILED, "timeout": SampleStatus.TIMEOUT}
 _GPU_RESOURCE = "nvidia.com/gpu"
 _MAX_GPUS = 1024
 
@@ -93,7 +89,7 @@ def load_bundle(path: Path) -> Bundle:
     reader.name = _node_name(reader, hostname)
     kernel = _kernel(reader)
     links = _links(reader)
-    probes = _probe_rows(reader)
+    probes = _probes(reader)
     now = _now(reader)
     smi = _nvidia_smi(reader, now)
     _merge_health(reader, smi, probes, now)
@@ -184,49 +180,12 @@ def _links(reader: _Reader) -> tuple[LinkState, ...]:
     return tuple(sorted(states, key=lambda s: s.at))
 
 
-@dataclass(frozen=True, slots=True)
-class _Probe:
-    at: float
-    gpu: str
-    dimension: Dimension
-    value: float
-    status: SampleStatus
-    detail: str
-
-
-def _probe_rows(reader: _Reader) -> list[_Probe]:
+def _probes(reader: _Reader) -> list[Probe]:
     path = reader.file("probes.jsonl")
-    rows = []
-    for number, line in enumerate(read_text(path).splitlines() if path else (), 1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            row = object_of(json.loads(line), where)
-        except json.JSONDecodeError as error:
-            raise BundleError(f"{where}: not JSON ({error.msg}); was the file cut off?") from error
-        rows.append(_probe(row, where))
-        reader.saw(rows[-1].at)
-    return rows
-
-
-def _probe(row: dict[str, object], where: str) -> _Probe:
-    """Check one probe's row."""
-    status = _STATUS.get(str(row.get("status", "ok")))
-    if status is None:
-        raise BundleError(f"{where}: status {row.get('status')!r} is none of {', '.join(_STATUS)}")
-    try:
-        dimension = Dimension.parse(str(row.get("dimension", "")))
-    except ValueError as error:
-        raise BundleError(f"{where}: {error}") from None
-    if row.get("unit", dimension.unit) != dimension.unit:
-        raise BundleError(f"{where}: {dimension.label} is measured in {dimension.unit}, not {row.get('unit')!r}")
-    if row.get("gpu") is None:
-        raise BundleError(f"{where}: the GPU is missing; give its index or UUID")
-    value = number_of(row.get("value"), f"{where}: value") if status is SampleStatus.OK else float("nan")
-    return _Probe(
-        parse_time(row.get("at"), where), str(row["gpu"]), dimension, value, status, str(row.get("detail") or "")
-    )
+    probes = read_probes(path) if path else []
+    for p in probes:
+        reader.saw(p.at)
+    return probes
 
 
 def _now(reader: _Reader) -> float:
@@ -240,7 +199,7 @@ def _nvidia_smi(reader: _Reader, now: float) -> Query:
     return read_query(path, reader.name, now) if path else Query({}, (), {})
 
 
-def _merge_health(reader: _Reader, smi: Query, probes: list[_Probe], now: float) -> None:
+def _merge_health(reader: _Reader, smi: Query, probes: list[Probe], now: float) -> None:
     """Put together what health checks, diagnostics, nvidia-smi and the kubelet say of each GPU."""
     for name, read in (("dcgmi-health.json", read_health), ("dcgmi-diag.json", read_diag)):
         path = reader.file(name)
@@ -249,16 +208,11 @@ def _merge_health(reader: _Reader, smi: Query, probes: list[_Probe], now: float)
     for gpu, words in smi.lost.items():
         reader.health.setdefault(gpu, {})[NVIDIA_SMI] = f"Failure: {words}: the driver cannot read this GPU"
     for p in probes:
-        if _was_rejected(p) and p.gpu.isdigit() and now - p.at <= 24 * 3600.0:
+        if p.was_rejected and p.gpu.isdigit() and now - p.at <= 24 * 3600.0:
             reader.health.setdefault(int(p.gpu), {})[KUBELET] = f"Failure: {p.detail}"
 
 
-def _was_rejected(p: _Probe) -> bool:
-    """Whether a probe's pod never ran: that says something of the kubelet, nothing of the GPU."""
-    return p.status is SampleStatus.FAILED and bool(_REJECTED.search(p.detail))
-
-
-def _gpus(reader: _Reader, scraped: dict[int, GpuFacts], smi: Query, probes: list[_Probe]) -> tuple[GpuFacts, ...]:
+def _gpus(reader: _Reader, scraped: dict[int, GpuFacts], smi: Query, probes: list[Probe]) -> tuple[GpuFacts, ...]:
     """Put GPU facts together: nvidia-smi says which there are now, then the newest scrape, then discovery."""
     path = reader.file("dcgmi-discovery.txt")
     listed = read_discovery(path) if path else {}
@@ -328,12 +282,12 @@ def _peers(reader: _Reader) -> dict[Dimension, PeerFigures]:
     return peers
 
 
-def _columns(reader: _Reader, probes: list[_Probe], gpus: tuple[GpuFacts, ...]) -> SampleColumns:
+def _columns(reader: _Reader, probes: list[Probe], gpus: tuple[GpuFacts, ...]) -> SampleColumns:
     """Turn probes into columns; those of GPUs that are gone, or whose pod never ran, are counted as dropped."""
     place = {key: i for i, g in enumerate(gpus) for key in (str(g.index), g.uuid) if key}
     rows = []
     for p in probes:
-        if _was_rejected(p):
+        if p.was_rejected:
             reader.dropped["pod-rejected"] += 1
         elif p.gpu not in place:
             reader.dropped["unknown-gpu"] += 1

@@ -259,3 +259,21 @@ def test_missing_is_never_green(keep: list[Dimension], status: SampleStatus) -> 
 
 def test_typical_values_cover_every_dimension() -> None:
     assert set(TYPICAL) == set(Dimension)
+
+
+def test_the_most_demanding_class_hears_which_gpu_it_is_and_nobody_is_blamed() -> None:
+    board = fold(slow_gpu(1.06).evidence(), POLICY, NOW)
+    found = explain_node(board, 0, POLICY, "train-node", Sensitivity.CRITICAL)
+    assert found.jobs[0].grade is Grade.YELLOW
+    assert "GPU 6 compute 1.06x slower" in found.jobs[0].reasons[0]
+    assert explain_node(board, 0, POLICY).jobs[1].grade is Grade.GREEN
+    assert found.bad_gpus == ()
+
+
+def test_a_job_type_of_which_nothing_was_measured_says_so() -> None:
+    fleet = Fleet().quiet()
+    fleet.rows = [r for r in fleet.rows if r[1] == Dimension.FABRIC]
+    by_type = {j.job_type: j for j in explain_node(fold(fleet.evidence(), POLICY, NOW), 0, POLICY).jobs}
+    assert by_type["infer-gpu"].grade is Grade.UNKNOWN
+    assert "nothing that this job type needs was ever measured" in by_type["infer-gpu"].reasons
+    assert by_type["train-multi"].grade is not Grade.RED

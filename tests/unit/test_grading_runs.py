@@ -140,3 +140,12 @@ def test_waiting_ends_in_unknown_when_no_probe_comes_at_all() -> None:
     during = fold(throttled(RunPhase.ACTIVE).evidence(), POLICY, NOW - 900)
     late = NOW + 100 * HOUR
     assert grade(fold(throttled(RunPhase.REVERTED).evidence(), POLICY, late, during)) is Grade.UNKNOWN
+
+
+def test_a_second_experiment_decides_while_it_acts() -> None:
+    calm = fold(Fleet().quiet().evidence(), POLICY, NOW - 3600)
+    fleet = Fleet().quiet()
+    fleet.runs.append(run(RunPhase.REVERTED))
+    fleet.runs.append(Run("r2", "n0", "gpu-throttle", (1,), RunPhase.ACTIVE, NOW - 60))
+    fleet.sample(0, 1, Dimension.COMPUTE, 1.4, age_h=0.01, run=1)
+    assert grade(fold(fleet.evidence(), POLICY, NOW, calm)) is Grade.RED
