@@ -1,6 +1,6 @@
 """Placement: cluster, grades and a pod give feasible nodes, scores and reasons. Pure."""
 
-from scorer.placement.decide import FilterAnswer, Reason, ScoreAnswer, filter_nodes, score_nodes
+from scorer.placement.decide import FilterAnswer, Reason, ScoreAnswer, filter_nodes, request_of, score_nodes
 from scorer.placement.dryrun import Assignment, Placement, place
 from scorer.placement.gangs import PodFacts, Resources
 from scorer.placement.pod import PodRequest, job_request, resolve_pod
@@ -21,6 +21,7 @@ __all__ = [
     "filter_nodes",
     "job_request",
     "place",
+    "request_of",
     "resolve_pod",
     "score_nodes",
 ]

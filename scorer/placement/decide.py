@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 import numpy as np
@@ -12,8 +12,9 @@ from scorer.model.errors import RequestError
 from scorer.model.grade import Grade
 from scorer.model.policy import Mode
 from scorer.placement.gang import GangPlan, anchors_of, candidates_for, plan_gang, variant_of
+from scorer.placement.gangs import PodFacts
 from scorer.placement.levels import find_level, span_factors
-from scorer.placement.pod import PodRequest
+from scorer.placement.pod import LEVEL_ANNOTATION, PodRequest, resolve_pod
 from scorer.placement.scoring import NEUTRAL, Verdict
 from scorer.placement.world import World
 
@@ -89,6 +90,23 @@ class ScoreAnswer:
     scores: NDArray[np.uint8]
     plan: GangPlan | None = None
     neutral: str = ""
+
+
+def request_of(world: World, facts: PodFacts) -> PodRequest:
+    """Read a pod by the policies and the topology of a world. Never fails: what is wrong becomes a warning.
+
+    Args:
+        world: the snapshot.
+        facts: the pod as it was sent.
+    """
+    pod = resolve_pod(facts, world.grading, world.policy)
+    if not pod.required_level or find_level(world.levels, pod.required_level) is not None:
+        return pod
+    names = ", ".join(level.key for level in world.levels if level.key) or "none"
+    text = f"no topology level is called {pod.required_level[:63]!r}; there are {names}; placed without"
+    return replace(
+        pod, required_level="", warnings=(*pod.warnings, text), label_errors=(*pod.label_errors, LEVEL_ANNOTATION)
+    )
 
 
 def filter_nodes(

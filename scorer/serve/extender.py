@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from scorer.model.errors import RequestError
 from scorer.model.policy import Mode
-from scorer.placement import PodFacts, PodRequest, filter_nodes, resolve_pod, score_nodes
+from scorer.placement import filter_nodes, request_of, score_nodes
 from scorer.serve import answers, wire
-from scorer.serve.state import ServingState, Snapshot
+from scorer.serve.state import ServingState
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -185,14 +185,10 @@ def _checked(body: bytes, limit: int) -> bytes:
     return body
 
 
-def _resolve(snapshot: Snapshot, facts: PodFacts) -> PodRequest:
-    return resolve_pod(facts, snapshot.world.grading, snapshot.world.policy)
-
-
 def _filter(state: ServingState, body: bytes) -> _Answer:
     snapshot = state.snapshot
     call = wire.decode_call(body, snapshot.names.find)
-    pod = _resolve(snapshot, call.pod)
+    pod = request_of(snapshot.world, call.pod)
     answer = filter_nodes(snapshot.world, pod, call.names, state.clock(), _rows(call))
     state.record(snapshot.world, pod, answer)
     codes = answer.codes
@@ -208,7 +204,7 @@ def _filter(state: ServingState, body: bytes) -> _Answer:
 def _prioritize(state: ServingState, body: bytes) -> _Answer:
     snapshot = state.snapshot
     call = wire.decode_call(body, snapshot.names.recall)
-    pod = _resolve(snapshot, call.pod)
+    pod = request_of(snapshot.world, call.pod)
     answer = score_nodes(snapshot.world, pod, call.names, state.clock(), _rows(call))
     state.record(snapshot.world, pod, answer)
     tenths = answer.scores // np.uint8(10)
@@ -222,7 +218,7 @@ def _rows(call: wire.ExtenderCall) -> NDArray[np.int32] | None:
 def _preempt(state: ServingState, body: bytes) -> _Answer:
     call = wire.decode_preempt(body)
     snapshot = state.snapshot
-    pod = _resolve(snapshot, call.pod)
+    pod = request_of(snapshot.world, call.pod)
     names = list(call.victims)
     answer = filter_nodes(snapshot.world, pod, names, state.clock())
     state.record(snapshot.world, pod, answer)

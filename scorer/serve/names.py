@@ -196,11 +196,14 @@ def _words_at(
     padded: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], count: int
 ) -> list[NDArray[np.uint64]]:
     """The strings as columns of words, filled up with zeros."""
-    anywhere = np.ndarray((len(padded) - _WORD + 1,), "<u8", padded.data, strides=(1,))
+    # One item of this array begins at every byte, so that a string is fetched as one item.
+    width = count * _WORD
+    anywhere = np.ndarray((len(padded) - width + 1,), f"V{width}", padded.data, strides=(1,))
+    columns = anywhere[starts].view("<u8").reshape(-1, count).T
     shortest = int(lengths.min())
     words = []
-    for k in range(count):
-        word = anywhere[starts + k * _WORD]
+    for k, column in enumerate(columns):
+        word = np.ascontiguousarray(column)
         if shortest < (k + 1) * _WORD:
             word &= _KEEP.take(np.clip(lengths - k * _WORD, 0, _WORD))
         words.append(word)

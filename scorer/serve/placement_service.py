@@ -11,7 +11,7 @@ from gpugrade.v1 import placement_pb2_grpc as pb_grpc
 
 from scorer.model.errors import RequestError
 from scorer.model.grade import Grade
-from scorer.placement import filter_nodes, job_request, place, resolve_pod, score_nodes
+from scorer.placement import filter_nodes, job_request, place, request_of, score_nodes
 from scorer.serve import wire
 from scorer.serve.state import Decision, ServingState
 
@@ -34,7 +34,7 @@ class PlacementService(pb_grpc.PlacementServicer):
         """Say which nodes a pod may use."""
         world = self._state.world
         with _invalid_argument(context):
-            pod = resolve_pod(wire.decode_pod(request.pod_json), world.grading, world.policy)
+            pod = request_of(world, wire.decode_pod(request.pod_json))
             answer = filter_nodes(world, pod, list(request.node_names), self._state.clock())
         self._state.record(world, pod, answer)
         return pb.FilterResponse(
@@ -48,7 +48,7 @@ class PlacementService(pb_grpc.PlacementServicer):
         """Say how good each node is for a pod."""
         world = self._state.world
         with _invalid_argument(context):
-            pod = resolve_pod(wire.decode_pod(request.pod_json), world.grading, world.policy)
+            pod = request_of(world, wire.decode_pod(request.pod_json))
             answer = score_nodes(world, pod, list(request.node_names), self._state.clock())
         self._state.record(world, pod, answer)
         return pb.ScoreResponse(

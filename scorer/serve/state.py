@@ -13,11 +13,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from scorer.model.cluster import ClusterView
 from scorer.model.policy import GradingPolicy, Mode, PlacementPolicy
 from scorer.placement import FilterAnswer, PodRequest, ScoreAnswer, World
-from scorer.placement.pod import JOB_TYPE_LABEL, SENSITIVITY_LABEL
+from scorer.placement.pod import JOB_TYPE_LABEL, LEVEL_ANNOTATION, SENSITIVITY_LABEL
 from scorer.serve.answers import ScoreTable
 from scorer.serve.names import NameMemory
 
-#: Decisions that can be explained afterwards. Each keeps 14 bytes a node.
+#: Decisions that can be explained afterwards. Each keeps 10 bytes a node.
 RING = 128
 #: Upper bounds in seconds; the scheduler's recommended time-out is the last.
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
@@ -181,7 +181,7 @@ class ServingState:
         """
         asked, mode = answer.asked, world.policy.mode
         for label in pod.label_errors:
-            known = label in {JOB_TYPE_LABEL, SENSITIVITY_LABEL}
+            known = label in {JOB_TYPE_LABEL, SENSITIVITY_LABEL, LEVEL_ANNOTATION}
             self.metrics.label_errors.labels(label if known else "other").inc()
         if asked.unknown:
             self.metrics.unknown_names.inc(asked.unknown)

@@ -12,7 +12,7 @@ from scorer.model.cluster import BoundPod, GangKey
 from scorer.model.errors import RequestError
 from scorer.model.grade import Grade
 from scorer.model.policy import GradingPolicy, Mode, PlacementPolicy, UnknownPolicy
-from scorer.placement import PodFacts, PodRequest, World, filter_nodes, resolve_pod, score_nodes
+from scorer.placement import PodFacts, PodRequest, World, filter_nodes, request_of, resolve_pod, score_nodes
 from tests.placement_worlds import NOW, board_of, gang_facts, pod_facts, racks, view_of, world_of
 
 FLEET = {"fast": 0.97, "typical": 1.0, "slow": 1.08, "awful": 1.3, "dark": float("nan")}
@@ -180,6 +180,16 @@ def test_required_domain_binds_once_a_member_is_bound() -> None:
     answer = filter_nodes(world, request(world, facts), list(fleet), NOW)
     assert [n for n, c in zip(fleet, answer.codes, strict=True) if not c] == ["r2-n1", "r2-n2"]
     assert [r.text for r in answer.reasons] == ["gpugrade: outside the domain that the gang requires"]
+
+
+def test_a_required_level_that_no_tree_has_is_told_and_left_out() -> None:
+    labels = racks(2, 2)
+    world = world_of(dict.fromkeys(labels, 1.0), labels=labels)
+    facts = gang_facts(2, 0)
+    pod = request_of(world, replace(facts, annotations={**facts.annotations, "gpugrade.dev/topology-level": "cage"}))
+    assert pod.required_level == ""
+    assert "'cage'; there are example.dev/rack, network.topology.nvidia.com/leaf" in pod.warnings[0]
+    assert filter_nodes(world, pod, list(labels), NOW).codes.tolist() == [0] * 4
 
 
 slowdowns = st.lists(

@@ -4,6 +4,7 @@ import selectors
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
 HEAD_LIMIT = 16 * 1024
@@ -98,12 +99,11 @@ def request_of(verb: str, body: bytes) -> Request:
 
 def ask(port: int, request: Request) -> bytes:
     """The body of the answer to one request."""
-    connection = _Connection(port, [request], 0)
-    connection.send()
-    while not connection.receive():
-        pass
-    connection.close()
-    return connection.answer()
+    with closing(_Connection(port, [request], 0)) as connection:
+        connection.send()
+        while not connection.receive():
+            pass
+        return connection.answer()
 
 
 def run(port: int, requests: Sequence[Request], connections: int, seconds: float) -> dict[str, Timings]:
@@ -120,8 +120,9 @@ def run(port: int, requests: Sequence[Request], connections: int, seconds: float
     """
     timings = {request.verb: Timings() for request in requests}
     step = max(2, len(requests) // connections // 2 * 2)
-    pool = [_Connection(port, requests, i * step) for i in range(connections)]
-    with selectors.DefaultSelector() as selector:
+    with ExitStack() as stack:
+        selector = stack.enter_context(selectors.DefaultSelector())
+        pool = [stack.enter_context(closing(_Connection(port, requests, i * step))) for i in range(connections)]
         for connection in pool:
             selector.register(connection.socket, selectors.EVENT_READ, connection)
             connection.send()
@@ -144,6 +145,4 @@ def run(port: int, requests: Sequence[Request], connections: int, seconds: float
                 else:
                     busy -= 1
                     selector.unregister(connection.socket)
-    for connection in pool:
-        connection.close()
     return timings

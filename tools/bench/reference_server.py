@@ -8,6 +8,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("reference")
 BUILD_TIMEOUT = 600.0
+STOP_TIMEOUT = 10.0
 
 
 def build(target: Path) -> str:
@@ -52,3 +53,7 @@ def started(command: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
             yield process, line.strip()
         finally:
             process.terminate()
+            try:
+                process.wait(STOP_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                process.kill()
