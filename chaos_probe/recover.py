@@ -34,8 +34,9 @@ def revert(journal: Journal, run: str, by: str) -> Entry | None:
         if entry.started is None:
             done = replace(entry, state=State.REVERTED, by=by, detail="nothing had been injected", report=False)
         else:
-            problems = carry_out(entry.reverts)
-            left = read_back(entry.reverts)
+            problems = carry_out(entry.reverts, entry.started)
+            # What could not even be asked for will not settle by waiting.
+            left = read_back(entry.reverts, 0.0) if problems else read_back(entry.reverts)
             if left:
                 detail = "; ".join([*left, *problems])
                 done = replace(entry, attempts=entry.attempts + 1, by=by, detail=detail)

@@ -17,6 +17,7 @@ Action = Mapping[str, Any]
 _SETTLE_S = 5.0
 _POLL_S = 0.25
 _WATTS = 0.5
+_WRITTEN_WITHIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def reset_clocks(gpu: str) -> Action:
     return {"do": "reset-clocks", "gpu": gpu}
 
 
-def dcgm_value(gpu_id: int, field: int, neutral: float, injected: float, until: float, host: str = "") -> Action:
+def dcgm_value(gpu_id: int, field: int, neutral: float, injected: float, ahead: int, host: str = "") -> Action:
     """Write the value that was found over an injected one.
 
     Args:
@@ -45,7 +46,7 @@ def dcgm_value(gpu_id: int, field: int, neutral: float, injected: float, until: 
         field: DCGM field id.
         neutral: what was found, or 0.
         injected: what was written.
-        until: Unix seconds up to which injected values are dated; the neutral one must be later.
+        ahead: seconds by which injected values are dated ahead; the neutral one must be later.
         host: of the host engine.
     """
     return {
@@ -54,7 +55,7 @@ def dcgm_value(gpu_id: int, field: int, neutral: float, injected: float, until: 
         "field": field,
         "neutral": neutral,
         "injected": injected,
-        "until": until,
+        "ahead": ahead,
         "host": host,
     }
 
@@ -111,8 +112,9 @@ def _clocks_problem(action: Action) -> str:
 
 
 def _apply_value(action: Action) -> None:
-    # Of two samples the later counts, and an injected one may be dated ahead.
-    ahead = max(1, math.ceil(action["until"] - time.time()) + 1)
+    # Of two samples the later counts, and an injected one may be dated ahead. It was written some time after the start.
+    until = action["started"] + action["ahead"] + _WRITTEN_WITHIN_S if action["ahead"] > 1 else 0.0
+    ahead = max(1, math.ceil(until - time.time()))
     _dcgm(action).inject(action["gpu_id"], action["field"], action["neutral"], ahead)
 
 
@@ -152,8 +154,8 @@ REVERTS: Mapping[str, Revert] = {
 }
 
 
-def carry_out(actions: Sequence[Action]) -> list[str]:
-    """Carry out reverts, last first; every one is tried whatever became of the others.
+def carry_out(actions: Sequence[Action], started: float) -> list[str]:
+    """Carry out reverts of what was injected from ``started`` on, last first; each is tried whatever became of others.
 
     Returns:
         What went wrong; empty where nothing did.
@@ -161,7 +163,7 @@ def carry_out(actions: Sequence[Action]) -> list[str]:
     problems = []
     for action in reversed(actions):
         try:
-            REVERTS[action["do"]].apply(action)
+            REVERTS[action["do"]].apply({**action, "started": started})
         except (ProbeError, OSError) as error:
             problems.append(str(error))
     return problems

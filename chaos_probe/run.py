@@ -119,7 +119,6 @@ class _Run:
             run=f"{request.experiment.kind}-{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
             kind=request.experiment.kind,
             gpus=gpus,
-            whole_node=len(gpus) == len(self._machine.gpus),
             params=params,
             hold_s=request.hold_s,
             machine=self._machine,

@@ -33,7 +33,7 @@ def sample_message(sample: Sample) -> probe_pb2.Sample:
         source=sample.source,
         detail=sample.detail,
     )
-    message.at.FromNanoseconds(int(sample.at * 1e9))
+    message.at.FromMicroseconds(round(sample.at * 1e6))
     if sample.value is not None:
         message.value = sample.value
     vitals, context = sample.vitals, message.context
@@ -54,9 +54,9 @@ def run_message(run: RunRecord) -> probe_pb2.Run:
     message = probe_pb2.Run(
         id=run.id, kind=run.kind, gpu_indices=run.gpus, phase=_PHASE[run.phase], detail=run.detail[:1000]
     )
-    message.started.FromNanoseconds(int(run.started * 1e9))
+    message.started.FromMicroseconds(round(run.started * 1e6))
     if run.ended is not None:
-        message.ended.FromNanoseconds(int(run.ended * 1e9))
+        message.ended.FromMicroseconds(round(run.ended * 1e6))
     for residue in run.residues:
         message.residues.add(surface=residue.surface, code=residue.code, gpu_index=residue.gpu)
     return message
@@ -97,7 +97,7 @@ def queue_gpus(queue: Spool, gpus: Sequence[Gpu]) -> None:
 def queue_kernel(queue: Spool, at: float, text: str) -> None:
     """Queue a line of the kernel log."""
     message = probe_pb2.KernelMessage(text=text)
-    message.at.FromNanoseconds(int(at * 1e9))
+    message.at.FromMicroseconds(round(at * 1e6))
     queue.put(spool.KERNEL, "", message.SerializeToString())
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from chaos_probe.devices.gpu_burn import GpuBurn, match_readings
+from chaos_probe.devices.gpu_burn import GpuBurn
 from chaos_probe.devices.nvbandwidth import DEVICE_TO_HOST, HOST_TO_DEVICE, LOCAL_COPY, NvBandwidth
 from chaos_probe.devices.tool import run_tool
 from chaos_probe.errors import ToolError, ToolTimeoutError
@@ -50,27 +50,54 @@ class Cuda:
         return cls(cuda_library(), GpuBurn.find(), NvBandwidth.find())
 
     def compute(
-        self, gpus: Sequence[Gpu], whole_node: bool, seconds: float, precision: str, halt: Halt
+        self, gpus: Sequence[Gpu], every: Sequence[Gpu], seconds: float, precision: str, halt: Halt
     ) -> list[Measured]:
         """Measure TFLOP/s of each of these GPUs.
 
         ``gpu_burn`` burns all GPUs of the node at once, where all are meant, else one after the other.
+
+        Args:
+            gpus: the ones to measure.
+            every: all of the node, by index.
+            seconds: per burn.
+            precision: ``float``, ``double`` or ``tensor``.
+            halt: ends it early.
+
+        Raises:
+            ToolError: there is nothing to burn with.
         """
         if self.library:
             return [self._compute_worker(gpu, seconds, precision, halt) for gpu in gpus]
         if self.burn is None:
             raise ToolError("nothing here can burn a GPU; install CuPy, PyTorch or gpu_burn")
-        if whole_node and len(gpus) > 1:
-            return self._burn(self.burn, gpus, None, seconds, precision, halt)
-        return [m for gpu in gpus for m in self._burn(self.burn, [gpu], gpu, seconds, precision, halt)]
+        seen = [gpu for gpu in every if gpu.uuid]
+        together: list[Measured] | None = None
+        if len(gpus) > 1 and {gpu.index for gpu in gpus} >= {gpu.index for gpu in seen}:
+            together = self._burn(self.burn, seen, None, seconds, precision, halt)
+        found: list[Measured] = []
+        for gpu in gpus:
+            if gpu not in seen:
+                found.append(
+                    Measured(None, SampleStatus.FAILED, "the driver has lost this GPU: it does not tell its UUID")
+                )
+            elif together is not None:
+                found.append(together[seen.index(gpu)])
+            else:
+                found += self._burn(self.burn, seen, gpu, seconds, precision, halt) or []
+        return found
 
     def _burn(
-        self, burn: GpuBurn, gpus: Sequence[Gpu], one: Gpu | None, seconds: float, precision: str, halt: Halt
-    ) -> list[Measured]:
+        self, burn: GpuBurn, seen: Sequence[Gpu], one: Gpu | None, seconds: float, precision: str, halt: Halt
+    ) -> list[Measured] | None:
+        """Burn; ``None`` where the program shows another number of GPUs, so that whose is whose cannot be told."""
+        wanted = len(seen) if one is None else 1
         try:
-            readings = match_readings(burn.burn(one, seconds, precision, halt), gpus)
+            readings = burn.burn(seen, one, seconds, precision, halt)
         except ToolError as error:
-            return [Measured.failed(error)] * len(gpus)
+            return [Measured.failed(error)] * wanted
+        if len(readings) != wanted:
+            other = f"gpu_burn shows {len(readings)} GPUs instead of {wanted}"
+            return None if one is None else [Measured(None, SampleStatus.FAILED, other)]
         return [
             Measured(None, SampleStatus.FAILED, reading.problem)
             if reading.problem
@@ -99,14 +126,16 @@ class Cuda:
             rates = self.copies.measure(LOCAL_COPY, gpus, halt)
         except ToolError as error:
             return [Measured.failed(error)] * len(gpus)
-        return [_positive(rates[gpu.index], f"nvbandwidth {LOCAL_COPY}") for gpu in gpus]
+        # The program counts the bytes copied; each is read and written, and the memory moves both.
+        moved = {index: None if rate is None else 2.0 * rate for index, rate in rates.items()}
+        return [_positive(moved[gpu.index], f"nvbandwidth {LOCAL_COPY}, read and written") for gpu in gpus]
 
     def _memory_worker(self, gpu: Gpu, seconds: float, halt: Halt) -> Measured:
         try:
             found = self._worker(gpu, "memory", seconds, halt)
         except ToolError as error:
             return Measured.failed(error)
-        return _positive(found.get("gb_per_s"), f"{self.library}, copy within the GPU")
+        return _positive(found.get("gb_per_s"), f"{self.library}, copy within the GPU, read and written")
 
     def pcie(
         self, gpus: Sequence[Gpu], seconds: float, halt: Halt, prefix: Sequence[str] = ()

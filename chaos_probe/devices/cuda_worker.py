@@ -18,6 +18,8 @@ Measurement = dict[str, float | int | str]
 
 MATRIX = 8192
 COPY_BYTES = 256 << 20
+BATCH_S = 0.25
+"""Products are counted in batches of about this length, so that waiting for the end of each costs nothing."""
 
 
 class Arrays(Protocol):
@@ -161,8 +163,7 @@ def measure_compute(arrays: Arrays, seconds: float, precision: str = "float", si
     start = time.perf_counter()
     arrays.multiply(a, b, out)
     arrays.finish()
-    # A batch lasts about a quarter of a second, so that waiting for its end costs nothing.
-    batch = max(1, int(0.25 / max(time.perf_counter() - start, 1e-4)))
+    batch = max(1, int(BATCH_S / max(time.perf_counter() - start, 1e-4)))
     rates: list[float] = []
     errors = 0 if arrays.equal(out, first) else 1
     end = time.perf_counter() + seconds

@@ -19,7 +19,6 @@ PRECISION_FLAGS = {"float": (), "double": ("-d",), "tensor": ("-tc",)}
 _PROGRESS = re.compile(r"%\s+proc'd:(?P<work>.*?)errors:(?P<errors>.*?)temps:(?P<temps>.*)$")
 _WORK = re.compile(r"(-?\d+)\s*\((\d+(?:\.\d+)?) Gflop/s\)")
 _ERRORS = re.compile(r"(-?\d+)\s*(\(DIED!\)|\(WARNING!\))?")
-_DEVICE = re.compile(r"^GPU (\d+): .*\(UUID: (GPU-[^)]+)\)")
 _VERDICT = re.compile(r"^\s+GPU (\d+): (\S+)")
 
 
@@ -33,7 +32,6 @@ class BurnReading:
         faults: whether wrong results were counted.
         died: whether its worker died.
         verdict: the closing word (``OK``, ``FAULTY``), or empty.
-        uuid: of the GPU, or empty.
     """
 
     work: int = 0
@@ -41,7 +39,6 @@ class BurnReading:
     faults: bool = False
     died: bool = False
     verdict: str = ""
-    uuid: str = ""
 
     @property
     def problem(self) -> str:
@@ -69,12 +66,8 @@ def parse_burn(text: str) -> list[BurnReading]:
             readings.append(BurnReading())
         return readings[position]
 
-    devices = 0
     for line in re.split(r"[\r\n]+", text):
-        if device := _DEVICE.match(line):
-            at(devices).uuid = device.group(2)
-            devices += 1
-        elif progress := _PROGRESS.search(line):
+        if progress := _PROGRESS.search(line):
             for position, (work, rate) in enumerate(_WORK.findall(progress.group("work"))):
                 reading = at(position)
                 reading.work = int(work)
@@ -101,34 +94,28 @@ class GpuBurn:
         return cls(path) if path else None
 
     def burn(
-        self, gpu: Gpu | None, seconds: float, precision: str = "float", halt: Halt | None = None
+        self, gpus: Sequence[Gpu], one: Gpu | None, seconds: float, precision: str = "float", halt: Halt | None = None
     ) -> list[BurnReading]:
-        """Burn one GPU, or all of the node at once where none is named.
+        """Burn one GPU, or all of them at once where none is named.
+
+        Args:
+            gpus: all that CUDA can see, in the order in which it is to number them.
+            one: the one to burn.
+            seconds: how long.
+            precision: a key of :data:`PRECISION_FLAGS`.
+            halt: ends it early.
 
         Raises:
             ToolTimeoutError: it did not come back.
             ToolError: it printed no progress at all.
         """
         argv = [self._path, *PRECISION_FLAGS[precision]]
-        if gpu is not None:
-            argv += ["-i", str(gpu.index)]
+        if one is not None:
+            argv += ["-i", str([gpu.index for gpu in gpus].index(one.index))]
         argv.append(str(max(1, round(seconds))))
-        result = run_tool(argv, timeout_s=seconds + START_MARGIN_S, halt=halt, env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+        env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus)}
+        result = run_tool(argv, timeout_s=seconds + START_MARGIN_S, halt=halt, env=env)
         readings = parse_burn(result.out + "\n" + result.err)
         if not readings:
             raise ToolError(result.complaint)
         return readings
-
-
-def match_readings(readings: Sequence[BurnReading], gpus: Sequence[Gpu]) -> list[BurnReading]:
-    """Return the reading of each GPU: by UUID where it printed one, else by position."""
-    by_uuid = {reading.uuid: reading for reading in readings if reading.uuid}
-    matched = []
-    for position, gpu in enumerate(gpus):
-        if gpu.uuid in by_uuid:
-            matched.append(by_uuid[gpu.uuid])
-        elif position < len(readings) and not readings[position].uuid:
-            matched.append(readings[position])
-        else:
-            matched.append(BurnReading())
-    return matched

@@ -1,7 +1,6 @@
 """``nvidia-smi``: what GPUs there are, their vital signs and processes, and the limits that can be set."""
 
 import csv
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -58,7 +57,7 @@ def parse_csv(text: str) -> list[dict[str, str]]:
     Raises:
         ToolError: if there is no header.
     """
-    rows = [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text)) if row]
+    rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if row]
     if not rows or not rows[0] or not re.match(r"[a-z]", rows[0][0]):
         raise ToolError(f"nvidia-smi printed no table but {text.strip()[:200]!r}; check the driver with nvidia-smi")
     heads = [_UNIT.sub("", head) for head in rows[0]]

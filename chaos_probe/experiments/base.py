@@ -108,7 +108,6 @@ class Context:
         run: id of the run.
         kind: of the experiment.
         gpus: what it is aimed at.
-        whole_node: all GPUs of the node are meant.
         params: parsed, defaults filled in.
         hold_s: seconds for which a fault stands.
         machine: the means.
@@ -125,7 +124,6 @@ class Context:
     run: str
     kind: str
     gpus: tuple[Gpu, ...]
-    whole_node: bool
     params: Mapping[str, Any]
     hold_s: float
     machine: Machine

@@ -1,7 +1,6 @@
 """``dcgm-inject``: faults written into DCGM's cache: does the monitoring see them? No GPU gets slower by it."""
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -28,25 +27,25 @@ class Fault:
         field: DCGM field id.
         value: what is injected when nothing is said.
         delta: judged by its increase within a window: needs a sample of what was there first.
-        system: name of the health system that watches it, as ``dcgmi health -f`` lists it.
+        letters: of the health systems that watch it.
         once: injected once: each further sample would be another event.
     """
 
     field: int
     value: float
     delta: bool
-    system: str
+    letters: str
     once: bool = False
 
 
 FAULTS: Mapping[str, Fault] = {
-    "xid": Fault(230, 79, delta=False, system="Driver", once=True),
-    "sbe": Fault(310, 20, delta=False, system="Memory"),
-    "dbe": Fault(311, 1, delta=False, system="Memory"),
+    "xid": Fault(230, 79, delta=False, letters="dimnpt", once=True),
+    "sbe": Fault(310, 20, delta=False, letters="m"),
+    "dbe": Fault(311, 1, delta=False, letters="m"),
     # Violation times are in nanoseconds: five seconds.
-    "thermal": Fault(241, 5_000_000_000, delta=True, system="Thermal"),
-    "power": Fault(240, 5_000_000_000, delta=True, system="Power"),
-    "nvlink": Fault(429, 5, delta=True, system="NVLINK"),
+    "thermal": Fault(241, 5_000_000_000, delta=True, letters="t"),
+    "power": Fault(240, 5_000_000_000, delta=True, letters="t"),
+    "nvlink": Fault(429, 5, delta=True, letters="n"),
 }
 
 
@@ -94,7 +93,7 @@ class DcgmInject(Experiment):
         letters, wanted = _watches(dcgm, fault)
         if wanted != letters:
             reverts.append(dcgm_watches(letters, dcgm.host))
-        until = time.time() + bound + ctx.hold_s if hold_by == "offset" else 0.0
+        ahead = _ahead(hold_by, ctx.hold_s)
         for gpu in ctx.gpus:
             if gpu.uuid not in ids:
                 raise RefusedError(
@@ -104,7 +103,7 @@ class DcgmInject(Experiment):
             value = dcgm.read(gpu_id, [fault.field])[fault.field]
             found[gpu_id] = 0.0 if value is None or name == "xid" else value
             target = size if name == "xid" else found[gpu_id] + size
-            reverts.append(dcgm_value(gpu_id, fault.field, found[gpu_id], target, until, dcgm.host))
+            reverts.append(dcgm_value(gpu_id, fault.field, found[gpu_id], target, ahead, dcgm.host))
         return Plan(
             f"{name} (field {fault.field}, {'XID' if name == 'xid' else 'increase'} {size:.0f}) "
             f"on {len(ctx.gpus)} GPU(s) for {ctx.hold_s:g} s, by {hold_by}; watches {letters or 'off'} -> {wanted}",
@@ -134,7 +133,7 @@ class DcgmInject(Experiment):
 
     def _write(self, ctx: Context) -> None:
         fault, found, dcgm = self._parts(ctx)
-        ahead = max(1, math.ceil(ctx.hold_s)) if found["hold_by"] == "offset" else 1
+        ahead = _ahead(found["hold_by"], ctx.hold_s)
         for gpu_id, value in found["values"].items():
             target = found["size"] if fault.field == FAULTS["xid"].field else value + found["size"]
             # A second sample of the same age and value would be overwritten by nobody: each is dated anew.
@@ -170,6 +169,8 @@ class DcgmInject(Experiment):
     def after(self, ctx: Context) -> str:
         """Say what DCGM's health still shows: residue, which no injected value takes away."""
         _, found, dcgm = self._parts(ctx)
+        if not found["letters"]:
+            return "health watches are off again, as found"
         try:
             _, by_gpu = dcgm.health()
         except ToolError as error:
@@ -190,6 +191,11 @@ def _hold_by(fault: Fault, asked: str) -> str:
     return "once" if fault.once else "reinject"
 
 
+def _ahead(hold_by: str, hold_s: float) -> int:
+    """Return how many seconds ahead the fault is dated; the program's own default is 1."""
+    return max(1, math.ceil(hold_s)) if hold_by == "offset" else 1
+
+
 def _watches(dcgm: Dcgm, fault: Fault) -> tuple[str, str]:
     """Return the letters of the watches that are on, and of those that will be.
 
@@ -198,11 +204,11 @@ def _watches(dcgm: Dcgm, fault: Fault) -> tuple[str, str]:
     """
     on = dcgm.watches()
     letters = watch_letters(on)
-    wanted = "".join(sorted(set(letters) | {WATCH_LETTERS[fault.system]}))
+    wanted = "".join(sorted(set(letters) | set(fault.letters)))
     stuck = [name for name, is_on in on.items() if is_on and name not in WATCH_LETTERS]
     if wanted != letters and stuck:
         raise RefusedError(
-            f"health watches {', '.join(stuck)} are on and cannot be set back by dcgmi; turn {fault.system} on too, "
+            f"health watches {', '.join(stuck)} are on and cannot be set back by dcgmi; turn on {wanted} too, "
             "with the tool that set them, then run again"
         )
     return letters, wanted

@@ -59,5 +59,5 @@ def burn(ctx: Context, seconds: float, precision: str) -> list[Sample]:
         ToolError: there is nothing to burn with.
     """
     started = time.time()
-    measured = ctx.machine.cuda.compute(ctx.gpus, ctx.whole_node, seconds, precision, ctx.halt)
+    measured = ctx.machine.cuda.compute(ctx.gpus, ctx.machine.gpus, seconds, precision, ctx.halt)
     return [ctx.sample(gpu, "compute", one, started) for gpu, one in zip(ctx.gpus, measured, strict=True)]
