@@ -11,14 +11,14 @@ if [ ! -e "$venv/.ready-$generator" ]; then
   touch "$venv/.ready-$generator"
 fi
 generate() {
-  "$venv/bin/python" -m grpc_tools.protoc -I proto --python_out="$1" --pyi_out="$1" --grpc_python_out="$1" proto/gpugrade/v1/*.proto
+  "$venv/bin/python" -m grpc_tools.protoc -I proto --python_out="$1" --pyi_out="$1" --grpc_python_out="$1" proto/gpugrade/*/*.proto
 }
 if [ "${1:-}" = --check ]; then
   fresh=$(mktemp -d)
   trap 'rm -rf "$fresh"' EXIT
   generate "$fresh"
-  for file in "$fresh"/gpugrade/v1/*; do
-    cmp "$file" "proto/gpugrade/v1/$(basename "$file")" || { echo "generated code is not fresh: run tools/proto.sh and commit" >&2; exit 1; }
+  for file in "$fresh"/gpugrade/*/*; do
+    cmp "$file" "proto/${file#"$fresh/"}" || { echo "generated code is not fresh: run tools/proto.sh and commit" >&2; exit 1; }
   done
   echo "generated code is fresh"
 else

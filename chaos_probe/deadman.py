@@ -1,0 +1,106 @@
+"""The dead-man: a watcher outside the run that reverts when the run itself cannot.
+
+It lives in a session of its own, or as a transient systemd timer where systemd is process 1, so that what kills the run
+need not kill it. It goes away when the run is closed.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from chaos_probe.devices.tool import on_path, run_tool
+from chaos_probe.errors import ProbeError
+from chaos_probe.journal import Journal, State
+from chaos_probe.recover import Reporter, finish, revert
+
+_POLL_S = 0.5
+_RETRY_S = 10.0
+_TRIES = 30
+_KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "NODE_NAME", "GPUGRADE_FLEET", "LD_LIBRARY_PATH", "CHAOS_PROBE_STATE")
+
+
+def watcher_argv(file: Path, after_s: float) -> list[str]:
+    """Return the command of the watcher."""
+    argv = [sys.executable, "-m", "chaos_probe", "deadman"]
+    return [*argv, "--journal", str(file), "--after", f"{after_s:.0f}"]
+
+
+def timer_argv(file: Path, after_s: float, unit: str) -> list[str]:
+    """Return the command that makes a transient timer of it: it survives whatever ends this service."""
+    kept = [f"--setenv={name}={os.environ[name]}" for name in _KEPT_ENVIRONMENT if name in os.environ]
+    head = ["systemd-run", "--quiet", "--collect", f"--unit={unit}", f"--on-active={after_s:.0f}"]
+    head += ["--timer-property=AccuracySec=1s", f"--working-directory={Path.cwd()}"]
+    return [*head, *kept, *watcher_argv(file, 0.0)]
+
+
+def systemd_runs(marker: Path = Path("/run/systemd/system")) -> bool:
+    """Whether systemd is process 1 and takes orders from us."""
+    return marker.is_dir() and os.geteuid() == 0 and on_path("systemd-run") is not None
+
+
+class DeadMan:
+    """One that was set up for a run."""
+
+    def __init__(self, unit: str = "", process: subprocess.Popen[bytes] | None = None) -> None:
+        self._unit = unit
+        self._process = process
+
+    @classmethod
+    def arm(cls, file: Path, run: str, after_s: float) -> "DeadMan":
+        """Set it up for the run whose journal file this is; it reverts after so many seconds unless stood down."""
+        if systemd_runs():
+            unit = f"chaos-probe-deadman-{run}"
+            with suppress(ProbeError):
+                run_tool(timer_argv(file, after_s, unit), timeout_s=20.0, check=True)
+                return cls(unit=unit)
+        with (file.parent / "deadman.log").open("ab") as log:
+            process = subprocess.Popen(
+                watcher_argv(file, after_s), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        return cls(process=process)
+
+    def __str__(self) -> str:
+        if self._process is not None:
+            return f"dead-man is process {self._process.pid}"
+        return f"dead-man is {self._unit}.timer"
+
+    def stand_down(self) -> None:
+        """Take it away. Only once the run is closed: until then it may be needed."""
+        if self._process is not None:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(5.0)
+        else:
+            with suppress(ProbeError):
+                run_tool(["systemctl", "stop", f"{self._unit}.timer"], timeout_s=20.0)
+
+
+def keep_watch(journal: Journal, run: str, after_s: float, report: Reporter | None) -> str:
+    """Wait until the run is closed, or for so long, and then revert it.
+
+    Returns:
+        What came of it.
+    """
+    deadline = time.monotonic() + after_s
+    while time.monotonic() < deadline:
+        if not journal.path(run).exists():
+            return "the run was closed; nothing to do"
+        time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
+    for attempt in range(_TRIES):
+        entry = revert(journal, run, "dead-man")
+        if entry is None or entry.state is State.CLOSED:
+            return "the run was closed; nothing to do"
+        finish(journal, run, report)
+        if entry.state is not State.OPEN:
+            return f"run {run}: {entry.detail}"
+        if attempt + 1 < _TRIES:
+            time.sleep(_RETRY_S)
+    return f"run {run} could not be reverted in {_TRIES} attempts; chaos-probe recover tries again"
+
+
+def run_of(file: Path) -> tuple[Path, str]:
+    """Return the state directory and the run that a journal file belongs to."""
+    return file.resolve().parent.parent, file.stem

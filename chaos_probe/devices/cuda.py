@@ -1,0 +1,197 @@
+"""Measurements on a GPU: by CuPy or PyTorch where there is one, else by ``gpu_burn`` and ``nvbandwidth``."""
+
+import importlib.util
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from chaos_probe.devices.gpu_burn import GpuBurn
+from chaos_probe.devices.nvbandwidth import DEVICE_TO_HOST, HOST_TO_DEVICE, LOCAL_COPY, NvBandwidth
+from chaos_probe.devices.tool import run_tool
+from chaos_probe.errors import ToolError, ToolTimeoutError
+from chaos_probe.halt import Halt
+from chaos_probe.records import Gpu, SampleStatus
+
+WORKER_MARGIN_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a measurement of one GPU gave: a value, or why there is none."""
+
+    value: float | None
+    status: SampleStatus
+    detail: str
+
+    @classmethod
+    def failed(cls, error: Exception) -> "Measured":
+        """Return the failure that an error is."""
+        timeout = isinstance(error, ToolTimeoutError)
+        return cls(None, SampleStatus.TIMEOUT if timeout else SampleStatus.FAILED, str(error))
+
+
+def cuda_library() -> str | None:
+    """Return the Python library that can use a GPU, ``cupy`` or ``torch``; it is looked for, not loaded."""
+    return next((name for name in ("cupy", "torch") if importlib.util.find_spec(name)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Cuda:
+    """The means to measure that this machine has; the first that there is serves."""
+
+    library: str | None
+    burn: GpuBurn | None
+    copies: NvBandwidth | None
+
+    @classmethod
+    def find(cls) -> "Cuda":
+        """Look for them."""
+        return cls(cuda_library(), GpuBurn.find(), NvBandwidth.find())
+
+    def compute(
+        self, gpus: Sequence[Gpu], every: Sequence[Gpu], seconds: float, precision: str, halt: Halt
+    ) -> list[Measured]:
+        """Measure TFLOP/s of each of these GPUs.
+
+        ``gpu_burn`` burns all GPUs of the node at once, where all are meant, else one after the other.
+
+        Args:
+            gpus: the ones to measure.
+            every: all of the node, by index.
+            seconds: per burn.
+            precision: ``float``, ``double`` or ``tensor``.
+            halt: ends it early.
+
+        Raises:
+            ToolError: there is nothing to burn with.
+        """
+        if self.library:
+            return [self._compute_worker(gpu, seconds, precision, halt) for gpu in gpus]
+        if self.burn is None:
+            raise ToolError("nothing here can burn a GPU; install CuPy, PyTorch or gpu_burn")
+        seen = [gpu for gpu in every if gpu.uuid]
+        together: list[Measured] | None = None
+        if len(gpus) > 1 and {gpu.index for gpu in gpus} >= {gpu.index for gpu in seen}:
+            together = self._burn(self.burn, seen, None, seconds, precision, halt)
+        found: list[Measured] = []
+        for gpu in gpus:
+            if gpu not in seen:
+                found.append(
+                    Measured(None, SampleStatus.FAILED, "the driver has lost this GPU: it does not tell its UUID")
+                )
+            elif together is not None:
+                found.append(together[seen.index(gpu)])
+            else:
+                found += self._burn(self.burn, seen, gpu, seconds, precision, halt) or []
+        return found
+
+    def _burn(
+        self, burn: GpuBurn, seen: Sequence[Gpu], one: Gpu | None, seconds: float, precision: str, halt: Halt
+    ) -> list[Measured] | None:
+        """Burn; ``None`` where the program shows another number of GPUs, so that whose is whose cannot be told."""
+        wanted = len(seen) if one is None else 1
+        try:
+            readings = burn.burn(seen, one, seconds, precision, halt)
+        except ToolError as error:
+            return [Measured.failed(error)] * wanted
+        if len(readings) != wanted:
+            other = f"gpu_burn shows {len(readings)} GPUs instead of {wanted}"
+            return None if one is None else [Measured(None, SampleStatus.FAILED, other)]
+        return [
+            Measured(None, SampleStatus.FAILED, reading.problem)
+            if reading.problem
+            else Measured(reading.tflops, SampleStatus.OK, f"gpu_burn, {precision}, {reading.work} products")
+            for reading in readings
+        ]
+
+    def _compute_worker(self, gpu: Gpu, seconds: float, precision: str, halt: Halt) -> Measured:
+        try:
+            found = self._worker(gpu, "compute", seconds, halt, precision)
+        except ToolError as error:
+            return Measured.failed(error)
+        if found.get("errors", 1) or not found.get("tflops", 0.0) > 0.0:
+            return Measured(None, SampleStatus.FAILED, f"{found.get('errors')} batches of products came out wrong")
+        return Measured(
+            found["tflops"], SampleStatus.OK, f"{self.library}, {precision}, {found['rounds']:.0f} products"
+        )
+
+    def memory(self, gpus: Sequence[Gpu], seconds: float, halt: Halt) -> list[Measured] | None:
+        """Measure GB/s of copies within each GPU; ``None`` where nothing here can."""
+        if self.library:
+            return [self._memory_worker(gpu, seconds, halt) for gpu in gpus]
+        if self.copies is None:
+            return None
+        try:
+            rates = self.copies.measure(LOCAL_COPY, gpus, halt)
+        except ToolError as error:
+            return [Measured.failed(error)] * len(gpus)
+        # The program counts the bytes copied; each is read and written, and the memory moves both.
+        moved = {index: None if rate is None else 2.0 * rate for index, rate in rates.items()}
+        return [_positive(moved[gpu.index], f"nvbandwidth {LOCAL_COPY}, read and written") for gpu in gpus]
+
+    def _memory_worker(self, gpu: Gpu, seconds: float, halt: Halt) -> Measured:
+        try:
+            found = self._worker(gpu, "memory", seconds, halt)
+        except ToolError as error:
+            return Measured.failed(error)
+        return _positive(found.get("gb_per_s"), f"{self.library}, copy within the GPU, read and written")
+
+    def pcie(
+        self, gpus: Sequence[Gpu], seconds: float, halt: Halt, prefix: Sequence[str] = ()
+    ) -> list[Measured] | None:
+        """Measure GB/s between host and GPU, the slower direction; ``None`` where nothing here can.
+
+        Args:
+            gpus: which.
+            seconds: per GPU, where the means can be told.
+            halt: ends it early.
+            prefix: words that pin the program to CPUs and memory.
+        """
+        if self.library:
+            return [self._pcie_worker(gpu, seconds, halt, prefix) for gpu in gpus]
+        if self.copies is None:
+            return None
+        try:
+            to_gpu = self.copies.measure(HOST_TO_DEVICE, gpus, halt, prefix)
+            to_host = self.copies.measure(DEVICE_TO_HOST, gpus, halt, prefix)
+        except ToolError as error:
+            return [Measured.failed(error)] * len(gpus)
+        return [both_ways(to_gpu[gpu.index], to_host[gpu.index], "nvbandwidth") for gpu in gpus]
+
+    def _pcie_worker(self, gpu: Gpu, seconds: float, halt: Halt, prefix: Sequence[str]) -> Measured:
+        try:
+            found = self._worker(gpu, "pcie", seconds, halt, prefix=prefix)
+        except ToolError as error:
+            return Measured.failed(error)
+        return both_ways(found.get("host_to_device"), found.get("device_to_host"), f"{self.library}, pinned memory")
+
+    def _worker(
+        self, gpu: Gpu, what: str, seconds: float, halt: Halt, precision: str = "float", prefix: Sequence[str] = ()
+    ) -> Mapping[str, float]:
+        argv = [*prefix, sys.executable, "-m", "chaos_probe.devices.cuda_worker", "--library", str(self.library)]
+        argv += ["--what", what, "--seconds", str(seconds), "--precision", precision]
+        env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu.uuid or str(gpu.index)}
+        result = run_tool(argv, timeout_s=seconds + WORKER_MARGIN_S, halt=halt, env=env)
+        try:
+            found = json.loads(result.out)
+        except ValueError:
+            raise ToolError(result.complaint) from None
+        if "error" in found:
+            raise ToolError(f"{self.library} on GPU {gpu.index}: {found['error']}")
+        return {str(key): float(value) for key, value in found.items()}
+
+
+def _positive(rate: float | None, detail: str) -> Measured:
+    if rate is None or not rate > 0.0:
+        return Measured(None, SampleStatus.FAILED, f"{detail} gave no bandwidth")
+    return Measured(rate, SampleStatus.OK, detail)
+
+
+def both_ways(to_gpu: float | None, to_host: float | None, detail: str) -> Measured:
+    """Return the slower direction: a copy that a step waits for goes through it."""
+    known = [rate for rate in (to_gpu, to_host) if rate is not None]
+    if not known or min(known) <= 0.0:
+        return Measured(None, SampleStatus.FAILED, f"{detail} gave no bandwidth")
+    words = [f"{name} {rate:.1f}" for name, rate in (("to GPU", to_gpu), ("to host", to_host)) if rate is not None]
+    return Measured(min(known), SampleStatus.OK, f"{detail}: {', '.join(words)} GB/s")

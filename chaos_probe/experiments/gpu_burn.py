@@ -1,0 +1,63 @@
+"""``gpu-burn``: how fast GPUs compute and copy within themselves, under full load."""
+
+import time
+from typing import ClassVar, Literal
+
+from chaos_probe.experiments.base import Context, Experiment, Parameter, Plan, listed
+from chaos_probe.machine import Machine
+from chaos_probe.records import Sample
+
+PRECISION = Parameter(
+    "precision",
+    "float",
+    "of the products; figures of different precision never compare",
+    choices=("float", "double", "tensor"),
+)
+
+
+class GpuBurnExperiment(Experiment):
+    """Matrix products and copies, judged by the work done and the errors found."""
+
+    kind: ClassVar[str] = "gpu-burn"
+    summary: ClassVar[str] = "Burn GPUs with matrix products and copies: TFLOP/s, GB/s, wrong results"
+    surfaces: ClassVar[tuple[str, ...]] = ("probe",)
+    needs: ClassVar[tuple[str, ...]] = ("nvidia-smi", "CuPy, PyTorch or gpu_burn")
+    risk: ClassVar[Literal["load"]] = "load"
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("seconds", 10.0, "of burning; heat needs a minute to show", low=1.0, high=3600.0, unit="s"),
+        PRECISION,
+    )
+
+    def missing(self, machine: Machine) -> list[str]:
+        """See the base class."""
+        missing = [machine.gpu_problem] if machine.gpu_problem else []
+        if machine.cuda.library is None and machine.cuda.burn is None:
+            missing.append("CuPy, PyTorch or gpu_burn")
+        return missing
+
+    def plan(self, ctx: Context) -> Plan:
+        """See the base class."""
+        copies = ctx.machine.cuda.library or ("nvbandwidth" if ctx.machine.cuda.copies else "")
+        memory = f"then copies within ({copies})" if copies else "no memory figure: needs CuPy, PyTorch or nvbandwidth"
+        means = ctx.machine.cuda.library or "gpu_burn"
+        return Plan(f"{ctx.params['seconds']:g} s of products on {len(ctx.gpus)} GPU(s) by {means}, {memory}")
+
+    def observe(self, ctx: Context) -> str:
+        """See the base class."""
+        samples = burn(ctx, ctx.params["seconds"], ctx.params["precision"])
+        started = time.time()
+        copied = ctx.machine.cuda.memory(ctx.gpus, min(5.0, ctx.params["seconds"]), ctx.halt)
+        for gpu, measured in zip(ctx.gpus, copied or (), strict=False):
+            samples.append(ctx.sample(gpu, "memory", measured, started))
+        return listed(samples)
+
+
+def burn(ctx: Context, seconds: float, precision: str) -> list[Sample]:
+    """Burn the run's GPUs and hand over a ``compute`` sample of each.
+
+    Raises:
+        ToolError: there is nothing to burn with.
+    """
+    started = time.time()
+    measured = ctx.machine.cuda.compute(ctx.gpus, ctx.machine.gpus, seconds, precision, ctx.halt)
+    return [ctx.sample(gpu, "compute", one, started) for gpu, one in zip(ctx.gpus, measured, strict=True)]
