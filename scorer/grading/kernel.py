@@ -12,6 +12,8 @@ from scorer.model.board import Action
 from scorer.model.evidence import KernelMessage, LinkState
 
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)\b,?\s*(.*)", re.DOTALL)
+#: What a line says of the job is nobody's business here.
+_PROCESS = re.compile(r"\b(?:pid|name)=[^,]*,?\s*")
 _CAUSED = re.compile(r"caused by previous Xid (\d+)")
 _OFF_BUS = re.compile(r"fallen\s+off\s+the\s+bus", re.IGNORECASE)
 _ADDRESS = re.compile(r"\b([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)\b")
@@ -59,7 +61,7 @@ def xid_events(view: NodeView, lines: Sequence[KernelMessage]) -> list[XidEvent]
         match = _XID.search(m.text)
         if not match or m.at < load - _SAME_LOAD_S or m.at > view.now + _SAME_LOAD_S:
             continue
-        address, code, text = match.group(1), int(match.group(2)), match.group(3).strip()
+        address, code, text = match.group(1), int(match.group(2)), _PROCESS.sub("", match.group(3)).strip()
         cause = _CAUSED.search(text)
         key = (address, code)
         before = found.get(key)

@@ -60,6 +60,7 @@ def test_xids_of_the_kernel_log(code: int, text: str, grade: Grade, action: Acti
     assert set(grades(found)) == {grade}
     assert found.action is action
     assert found.bad_gpus == ((2,) if grade > Grade.GREEN else ())
+    assert not any("python3" in f.text + f.evidence for f in found.findings)
 
 
 def test_a_follower_does_not_name_its_gpu() -> None:
