@@ -141,7 +141,7 @@ class Server:
             trust_tokenless=self._options.host in _LOOPBACK,
             retention_s=self._options.retention.max_age_s,
         )
-        grades = GradesService(lambda: self._folder.graded, lambda: self._cluster.current, self._settings.current)
+        grades = GradesService(lambda: self._folder.graded, lambda: self._folder.shown, self._settings.current)
         placement = PlacementService(self._state)
         add = self._grpc.add
         add("gpugrade.v1.ProbeIngest", lambda s: probe_pb2_grpc.add_ProbeIngestServicer_to_server(probes, s))
@@ -242,6 +242,7 @@ class Server:
         nodes = self._cluster.current.nodes
         self._scraper.set_targets({name: record.exporter for name, record in nodes.items() if record.exporter})
         self._telemetry.forget_others(nodes)
+        self._folder.follow()
         self._folder.trigger()
 
     def _checks(self) -> list[Check]:
@@ -281,7 +282,7 @@ class Server:
         graded, settings = self._folder.graded, self._settings.current()
         return render_page(
             None if graded is None else graded.board,
-            self._cluster.current.view,
+            self._folder.shown.view,
             settings.grading if graded is None else graded.settings.grading,
             np.empty(0, np.uint8) if graded is None else graded.overall,
             time.time(),

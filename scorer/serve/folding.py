@@ -89,6 +89,8 @@ class Folder:
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._graded: Graded | None = None
+        self._shown = cluster.current
+        self._swap = threading.Lock()
         self._versions = itertools.count(1)
         self._reserved = 0
         self._kept: GradeBoard | None = None
@@ -102,6 +104,22 @@ class Folder:
     def graded(self) -> Graded | None:
         """The newest board; ``None`` before the first fold."""
         return self._graded
+
+    @property
+    def shown(self) -> ClusterState:
+        """The cluster as the doors answer from it: what people are told agrees with what the scheduler is told."""
+        return self._shown
+
+    def follow(self) -> None:
+        """Put the cluster's newest state in front of the doors at once, with the last good board.
+
+        The scheduler binds pods far faster than evidence is folded, and a gang's next member is placed by where the
+        members before it went.
+        """
+        try:
+            self._show(None, self._settings())
+        except Exception:
+            log.exception("the cluster's change could not be followed")
 
     def restore(self, board: GradeBoard) -> None:
         """Begin from a board that outlived a restart: since when a grade holds is not forgotten."""
@@ -137,17 +155,14 @@ class Folder:
         started = time.perf_counter()
         settings, now = self._settings(), time.time()
         try:
-            cluster = self._cluster.current
-            graded = self._fold(cluster, settings, now)
-            world = World.build(graded.board, cluster.view, settings.placement, settings.grading, now)
+            graded = self._fold(self._cluster.current, settings, now)
+            self._show(graded, settings)
         except Exception as error:
             self._metrics.folds.labels("failed").inc()
             self.problem = f"{type(error).__name__}: {error}"
             log.exception("fold failed, the last good board stays")
-            self._follow_cluster(settings, now)
+            self.follow()
             return False
-        self._graded = graded
-        self._state.replace(world)
         self.problem = ""
         self._metrics.folds.labels("ok").inc()
         self._metrics.fold_duration.observe(time.perf_counter() - started)
@@ -163,16 +178,16 @@ class Folder:
         board = replace(board, version=self._next_version())
         return Graded(board, overall(board, settings.grading), evidence, settings)
 
-    def _follow_cluster(self, settings: Settings, now: float) -> None:
-        """With the last good board: a node that was added is known although grading fails."""
-        board = None if self._graded is None else self._graded.board
-        try:
-            view = self._cluster.current.view
-            if view.version == self._state.world.view.version:
-                return
-            self._state.replace(World.build(board, view, settings.placement, settings.grading, now))
-        except Exception:
-            log.exception("the cluster's change could not be followed")
+    def _show(self, graded: Graded | None, settings: Settings) -> None:
+        """Join a board (``None``: the last one) with the cluster as it is now. One at a time: neither ever goes back."""
+        with self._swap:
+            graded = graded or self._graded
+            cluster = self._cluster.current
+            board = None if graded is None else graded.board
+            world = World.build(board, cluster.view, settings.placement, settings.grading, time.time())
+            self._graded = graded
+            self._state.replace(world)
+            self._shown = cluster
 
     def _next_version(self) -> int:
         """Versions grow over restarts: a block is set aside in the store, so that not every fold writes there."""

@@ -273,7 +273,7 @@ class Story:
         before = self._verdict(node)
         child = self.processes.start_run(
             experiment[0],
-            [*self._probe(node), "run", *experiment, "--hold", "60s", *self._report_to(node)],
+            [*self._probe(node), "run", *experiment, "--hold", "60s", *self._to_scorer(node)],
             NODE_NAME=node,
         )
         started = time.monotonic()
@@ -297,7 +297,7 @@ class Story:
         draw.say(self.console, f"Reverted and read back. {node} is still {draw.grade_word(now.grade)}: {now.reason}")
         self.processes.run(
             "clean-probe",
-            [*self._probe(node), "run", "gpu-burn", "--gpu", "all", *self._report_to(node), "-o", "json"],
+            [*self._probe(node), "run", "gpu-burn", "--gpu", "all", *self._to_scorer(node), "-o", "json"],
             timeout=60,
             NODE_NAME=node,
         )
@@ -310,11 +310,12 @@ class Story:
         )
 
     def _probe(self, node: str) -> list[str]:
-        return [sys.executable, "-m", "chaos_probe", "--state-dir", str(self.home / "agents" / node)]
+        return [sys.executable, "-m", "chaos_probe"]
 
-    def _report_to(self, node: str) -> list[str]:
+    def _to_scorer(self, node: str) -> list[str]:
         token = self.fleet_state / "nodes" / node / "token"
-        return ["--report-to", f"127.0.0.1:{self.ports.grpc}", "--token-file", str(token)]
+        state = str(self.home / "agents" / node)
+        return ["--report-to", f"127.0.0.1:{self.ports.grpc}", "--token-file", str(token), "--state-dir", state]
 
     def _verdict(self, node: str) -> Verdict:
         return self.server.verdict(node, GANG, "critical")
