@@ -62,11 +62,12 @@ class _Verb:
     broken: int
 
 
-def make_extender_app(state: ServingState) -> App:
+def make_extender_app(state: ServingState, patience: float = BODY_TIMEOUT) -> App:
     """Make the ASGI application of the scheduler's door.
 
     Args:
         state: read once a request; never waited for.
+        patience: seconds for a body to arrive.
     """
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,7 +84,7 @@ def make_extender_app(state: ServingState) -> App:
             text = f"{verb.name} is asked with POST, not {scope['method'][:20]}"
             await _reply(send, _Answer(_WRONG_METHOD, answers.encode_error(text)), ((b"allow", b"POST"),))
         else:
-            await _serve(state, verb, scope, receive, send)
+            await _serve(state, verb, scope, receive, send, patience)
 
     return app
 
@@ -96,11 +97,11 @@ async def _lifespan(receive: Receive, send: Send) -> None:
             return
 
 
-async def _serve(state: ServingState, verb: _Verb, scope: Scope, receive: Receive, send: Send) -> None:
+async def _serve(state: ServingState, verb: _Verb, scope: Scope, receive: Receive, send: Send, patience: float) -> None:
     started = time.perf_counter()
     extra: tuple[tuple[bytes, bytes], ...] = ()
     try:
-        body = await _read_body(scope, receive, state.world.policy.max_body_bytes)
+        body = await _read_body(scope, receive, state.world.policy.max_body_bytes, patience)
         started = time.perf_counter()
         answer = verb.answer(state, body)
     except _GoneError:
@@ -113,7 +114,7 @@ async def _serve(state: ServingState, verb: _Verb, scope: Scope, receive: Receiv
     except RequestError as error:
         answer = _refuse(state, verb, verb.bad, error)
     except TimeoutError:
-        answer = _refuse(state, verb, verb.bad, RequestError(f"the body did not arrive within {BODY_TIMEOUT:.0f} s"))
+        answer = _refuse(state, verb, verb.bad, RequestError(f"the body did not arrive within {patience:g} s"))
         extra = ((b"connection", b"close"),)
     except Exception:
         # A fault of ours must not stop scheduling: an ignorable extender that answers with an error is skipped.
@@ -145,7 +146,7 @@ def _content_length(scope: Scope) -> int | None:
     return None
 
 
-async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+async def _read_body(scope: Scope, receive: Receive, limit: int, patience: float) -> bytes:
     """Read a body of at most ``limit`` bytes.
 
     A declared length above the limit is refused unread; the server drops what comes. A chunked body is read up to
@@ -154,13 +155,13 @@ async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     declared = _content_length(scope)
     if declared is not None and declared > limit:
         raise _TooLargeError(f"the body has {declared} bytes; at most {limit} are read (maxBodyBytes)")
-    message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body"):
-        return _checked(message.get("body", b""), limit)
     parts: list[bytes] = []
     size = 0
-    async with asyncio.timeout(BODY_TIMEOUT):
-        while message["type"] == "http.request":
+    async with asyncio.timeout(patience):
+        while size <= 2 * limit:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise _GoneError("the client went away")
             part = message.get("body", b"")
             size += len(part)
             if size <= limit:
@@ -168,21 +169,10 @@ async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
             else:
                 parts.clear()
             if not message.get("more_body"):
-                if size <= limit:
-                    return b"".join(parts)
                 break
-            if size > 2 * limit:
-                break
-            message = await receive()
-        else:
-            raise _GoneError("the client went away")
-    raise _TooLargeError(f"the body has more than {limit} bytes; no more are read (maxBodyBytes)")
-
-
-def _checked(body: bytes, limit: int) -> bytes:
-    if len(body) > limit:
-        raise _TooLargeError(f"the body has {len(body)} bytes; at most {limit} are read (maxBodyBytes)")
-    return body
+    if size > limit:
+        raise _TooLargeError(f"the body has more than {limit} bytes; no more are read (maxBodyBytes)")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _filter(state: ServingState, body: bytes) -> _Answer:

@@ -137,6 +137,19 @@ def test_a_client_that_leaves_midway_harms_nobody(state: ServingState, port: int
         assert works(connection)
 
 
+def test_a_body_that_never_comes_is_given_up() -> None:
+    with (
+        extender(state_of(world_of({"good": 1.0})), patience=0.05) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=DEADLINE) as raw,
+    ):
+        raw.sendall(b"POST /scheduler/prioritize HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        answer = b""
+        while piece := raw.recv(4096):
+            answer += piece
+        assert answer.startswith(b"HTTP/1.1 400")
+        assert b"the body did not arrive within 0.05 s" in answer
+
+
 def test_methods_and_paths(port: int) -> None:
     with client(port) as connection:
         connection.request("GET", "/scheduler/filter")
