@@ -191,8 +191,8 @@ class Story:
         draw.heading(self.console, 6, f"A real slowdown: gpu-throttle on {node}")
         self._with_fault(
             node,
-            ["gpu-throttle", "--param", "clocks=900", "--gpu", str(FAULTY_GPU)],
-            "Clocks locked to 900 MHz through nvidia-smi; the probe burns and measures.",
+            ["gpu-throttle", "--param", "to=0.6", "--param", "precision=tensor", "--gpu", str(FAULTY_GPU)],
+            "Clocks locked to 60 % through nvidia-smi; the probe burns and measures.",
         )
 
     # 7
@@ -297,7 +297,7 @@ class Story:
         draw.say(self.console, f"Reverted and read back. {node} is still {draw.grade_word(now.grade)}: {now.reason}")
         self.processes.run(
             "clean-probe",
-            [*self._probe(node), "run", "gpu-burn", "--gpu", "all", *self._to_scorer(node), "-o", "json"],
+            [*self._probe(node), "run", "gpu-burn", "--gpu", "all", "--param", "precision=tensor", *self._to_scorer(node), "-o", "json"],
             timeout=60,
             NODE_NAME=node,
         )
