@@ -202,7 +202,7 @@ def _reasons(
         spans = f"{point:.2f}x ({low:.2f} to {high:.2f}) spans from green to red: more probes are needed"
         nothing = "nothing that this job type needs was ever measured"
         against.append(spans if _measured(board, row, job, variant) else nothing)
-    if not against:
+    if not against and (grade is Grade.GREEN or not notes):
         age = ago(board.at - float(board.evidence_at[row]))
         figure = f"predicted {point:.2f}x typical ({low:.2f} to {high:.2f}), newest probe {age} ago"
         against.append(figure if point >= yellow else f"nothing speaks against it: {figure}")

@@ -320,6 +320,9 @@ class Story:
     def _verdict(self, node: str) -> Verdict:
         return self.server.verdict(node, GANG, "critical")
 
+    def _active(self, node: str) -> bool:
+        return any(found.active_runs for found in self.server.nodes() if found.name == node)
+
     def _graded(self) -> bool:
         measured = [node for node in self.server.nodes() if node.HasField("age_s")]
         return len(measured) >= self.nodes - 1
