@@ -199,8 +199,16 @@ class Agent:
                 refused = any(step.status == "refused" for step in outcome.steps)
                 # A refused run measured nothing, so its task stays stale and is tried again.
                 if not refused and not outcome.interrupted:
-                    last.set(task, time.time(), list(tasks))
+                    self._remember(last, task, list(tasks))
             self._halt.wait(pause(seconds(agent.pause), rng))
+
+    @staticmethod
+    def _remember(last: LastTimes, task: Task, known: Sequence[Task]) -> None:
+        try:
+            last.set(task, time.time(), known)
+        except OSError as error:
+            reason = "the time of a run cannot be kept; after a restart it is measured again"
+            log.warning(reason, task=task.key, error=str(error))
 
     # Housekeeping.
 

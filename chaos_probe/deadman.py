@@ -56,7 +56,7 @@ class DeadMan:
             with suppress(ProbeError):
                 run_tool(timer_argv(file, after_s, unit), timeout_s=20.0, check=True)
                 return cls(unit=unit)
-        with (file.parent / "deadman.log").open("ab") as log:
+        with (file.parent / "deadman.log").open("wb") as log:
             process = subprocess.Popen(
                 watcher_argv(file, after_s), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )

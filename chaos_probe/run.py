@@ -21,6 +21,7 @@ from chaos_probe.watch import Watch
 
 STEPS = ("plan", "guard", "journal", "inject", "observe", "revert", "verify", "report")
 DEFAULT_HOLD_S = 10.0
+MAX_HOLD_S = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,8 @@ class Runner:
             UsageError: parameters or GPUs that do not exist; nothing was done.
         """
         params = request.experiment.parse(request.params)
+        if not 0.0 < request.hold_s <= MAX_HOLD_S:
+            raise UsageError(f"a hold of {request.hold_s:g} s: give more than 0 and at most a day")
         gpus = choose_gpus(self._machine, request.gpus)
         return _Run(self, request, params, gpus, halt).execute()
 

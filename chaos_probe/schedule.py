@@ -86,6 +86,7 @@ class LastTimes:
         """Keep that a task was done; those that are planned no more are forgotten."""
         keys = {t.key for t in known}
         self._last = {key: when for key, when in self._last.items() if key in keys} | {task.key: at}
+        # In memory it is kept whatever the disk says.
         draft = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
         draft.write_text(json.dumps(self._last), encoding="utf-8")
         draft.replace(self._path)

@@ -175,7 +175,7 @@ def load_settings(path: str | None) -> Settings:
     try:
         settings = msgspec.convert(data if data is not None else {}, Settings)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{path}: {error}; the keys are listed in the reference of chaos-probe's settings") from error
+        raise UsageError(f"{path}: {error}; correct it, or leave it out for the default") from error
     if settings.api_version != API_VERSION or settings.kind != KIND:
         raise UsageError(
             f"{path}: apiVersion {settings.api_version!r}, kind {settings.kind!r}; this reads {API_VERSION} {KIND}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-Measurement = dict[str, float | int | str]
+Measurement = dict[str, float]
 
 MATRIX = 8192
 COPY_BYTES = 256 << 20

@@ -150,11 +150,14 @@ class NvidiaSmi:
         Raises:
             ToolError: the driver does not answer.
         """
-        return parse_vitals(
-            self._query(
-                ("index", "temperature.gpu", "power.draw", "power.limit", "clocks.sm", "clocks_event_reasons.active")
-            )
-        )
+        fields = ("index", "temperature.gpu", "power.draw", "power.limit", "clocks.sm")
+        try:
+            return parse_vitals(self._query((*fields, "clocks_event_reasons.active")))
+        except ToolError as error:
+            if "not a valid field" not in str(error):
+                raise
+            # Drivers before 535 know the field by its old name only.
+            return parse_vitals(self._query((*fields, "clocks_throttle_reasons.active")))
 
     def busy(self) -> dict[str, int]:
         """Return how many compute processes each GPU has, by UUID; GPUs with none are left out.

@@ -208,10 +208,11 @@ def _count_unknown(names: Sequence[str], rows: NDArray[np.int32]) -> int:
     Raises:
         RequestError: a name is given twice.
     """
-    ordered = np.sort(rows)
-    unknown = int(np.searchsorted(ordered, 0))
+    # Row -1 is counted first.
+    times = np.bincount(rows + 1, minlength=1)
+    unknown = int(times[0])
     strangers = {names[i] for i in np.flatnonzero(rows < 0).tolist()} if unknown else ()
-    if len(strangers) < unknown or (ordered[unknown + 1 :] == ordered[unknown:-1]).any():
+    if len(strangers) < unknown or (times[1:] > 1).any():
         raise RequestError(f"node name {_first_twice(names)!r} is given twice; each node is asked about once")
     return unknown
 

@@ -98,6 +98,7 @@ def test_every_kernel_line_matters_but_the_continuations(sample: Callable[[str],
     lines = sample("kmsg_xid.txt").splitlines()
     found = [parse_line(line, 1000.0, 0.0) for line in lines]
     assert all(found)
+    assert found[0] is not None
     assert found[0].text == lines[0]
     assert found[0].at == 1000.0
 

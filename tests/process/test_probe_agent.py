@@ -31,8 +31,8 @@ class Scorer(probe_pb2_grpc.ProbeIngestServicer):
     """Keeps what it is told; ``refuse`` is what it answers instead while it is set."""
 
     def __init__(self) -> None:
-        self.requests = []
-        self.refuse = None
+        self.requests: list[probe_pb2.ReportRequest] = []
+        self.refuse: grpc.StatusCode | None = None
         self.lock = threading.Lock()
         self.heard = threading.Event()
 
@@ -152,7 +152,7 @@ def test_the_agent_measures_on_and_ends_well(node: Node, scorer: Scorer) -> None
 
     def metrics() -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
-            return page.read().decode()
+            return str(page.read(), "utf-8")
 
     until(lambda: 'chaos_probe_runs_total{kind="host-burn",result="good"} 1.0' in metrics())
     until(lambda: "chaos_probe_queue_records 0.0" in metrics())
@@ -267,7 +267,7 @@ def test_the_sender_works_by_itself_once_started(tmp_path: Path, scorer: Scorer)
 
 
 class Kubelet(podresources_pb2_grpc.PodResourcesListerServicer):
-    def __init__(self, uuids: list[str], code: grpc.StatusCode = None) -> None:
+    def __init__(self, uuids: list[str], code: grpc.StatusCode | None = None) -> None:
         self._uuids, self._code = uuids, code
 
     def List(self, request: Any, context: grpc.ServicerContext) -> podresources_pb2.ListPodResourcesResponse:

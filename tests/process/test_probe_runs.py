@@ -193,6 +193,7 @@ def test_usage_is_refused_with_what_there_is(node: Node) -> None:
         (("run", "dcgm-inject", "--param", "value=abc"), "give a whole number"),
         (("run", "dcgm-inject", "--param", "value=1000"), "an XID is a number"),
         (("run", "host-burn", "--hold", "soon"), "no span of time"),
+        (("run", "host-burn", "--hold", "3d"), "at most a day"),
     ):
         done = node.run(*args)
         assert done.returncode == 2, args
@@ -287,7 +288,9 @@ CASES += [("gpu-throttle", "inject:first")]
 
 
 @pytest.mark.parametrize(("kind", "at"), CASES)
-def test_killed_at_any_step_the_next_start_reverts(node: Node, kind: str, at: Any) -> None:
+def test_killed_at_any_step_the_next_start_reverts(
+    node: Node, monkeypatch: pytest.MonkeyPatch, kind: str, at: str
+) -> None:
     process = node.paused("run", kind, *COMMANDS[kind], at=at)
     watching = watchers(node)
     files = node.open_files()
@@ -295,9 +298,10 @@ def test_killed_at_any_step_the_next_start_reverts(node: Node, kind: str, at: An
     # The dead-man would do it too; it is ended so that recover is what is tested.
     for pid in watching:
         os.kill(pid, signal.SIGKILL)
-    first = node.run("recover", "-o", "json")
-    assert first.returncode == 0, first.stdout + first.stderr
-    assert [item["run"] for item in json.loads(first.stdout)["items"]] == [file.stem for file in files]
+    for name, value in node.env().items():
+        monkeypatch.setenv(name, value)
+    done = recover(Journal(node.state_dir), None)
+    assert [(item.entry.run, item.problem) for item in done] == [(file.stem, "") for file in files]
     assert node.untouched()
     assert node.open_files() == []
     assert all(marked(file.stem) == [] for file in files)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -17,6 +18,7 @@ from scorer.model.grade import Grade
 from scorer.model.policy import Mode
 from scorer.placement import PodFacts, World
 from scorer.serve.extender import make_extender_app
+from scorer.serve.names import NameMemory
 from scorer.serve.placement_service import PlacementService
 from scorer.serve.state import RING, ServingState
 from tests.placement_servers import state_of
@@ -56,7 +58,7 @@ def call(state: ServingState, method: str, request: Any) -> tuple[Any, grpc.Stat
 
 
 def args(facts: PodFacts, names: list[str]) -> bytes:
-    return json.dumps({"Pod": pod_json(facts), "Nodes": None, "NodeNames": names}).encode()
+    return json.dumps({"Pod": pod_json(facts), "Nodes": None, "NodeNames": names}, separators=(",", ":")).encode()
 
 
 LABELS = racks(3, 2)
@@ -83,12 +85,16 @@ pods = st.one_of(
     mode=st.sampled_from(list(Mode)),
     facts=pods,
     names=st.lists(st.sampled_from([*LABELS, "stranger-1", "stranger-2"]), unique=True),
+    as_bytes=st.booleans(),
 )
 def test_http_and_grpc_agree(
-    speed: list[float], faulty: set[str], mode: Mode, facts: PodFacts, names: list[str]
+    speed: list[float], faulty: set[str], mode: Mode, facts: PodFacts, names: list[str], as_bytes: bool
 ) -> None:
     grades = dict.fromkeys(faulty, Grade.RED)
     state = state_of(world_of(dict(zip(LABELS, speed, strict=True)), mode=mode, labels=LABELS, grades=grades))
+    if as_bytes:
+        # Short lists are looked up as long ones are.
+        state.snapshot = replace(state.snapshot, names=NameMemory(tuple(LABELS), shortest=0))
     body, pod = args(facts, names), json.dumps(pod_json(facts)).encode()
 
     status, headers, filtered = ask(state, "/scheduler/filter", body)
@@ -107,6 +113,20 @@ def test_http_and_grpc_agree(
     assert len(scored) == len(names)
     assert {e["Host"]: e["Score"] for e in scored} == {n: s // 10 for n, s in zip(names, answer.scores, strict=True)}
     assert all(0 <= entry["Score"] <= 10 for entry in scored)
+
+
+def test_what_filter_passed_is_scored_the_same_from_memory() -> None:
+    speed = {f"node-{i:04d}": 1.3 if i % 7 == 0 else 1.0 + i % 11 / 200 for i in range(3000)}
+    state = state_of(world_of(speed))
+    kept = ask(state, "/scheduler/filter", args(pod_facts(8), list(speed)))[2]["NodeNames"]
+    assert kept == [n for n, s in speed.items() if s < 1.15]
+    body = args(pod_facts(8), kept)
+    remembered = ask(state, "/scheduler/prioritize", body)
+    fresh = ask(state_of(world_of(speed)), "/scheduler/prioritize", body)
+    assert remembered[2] == fresh[2]
+    assert remembered[1]["x-gpugrade-decision"] == fresh[1]["x-gpugrade-decision"]
+    twice = ask(state, "/scheduler/filter", args(pod_facts(8), [*speed, "node-0007"]))[2]
+    assert "'node-0007' is given twice" in twice["Error"]
 
 
 @pytest.fixture

@@ -194,3 +194,32 @@ def test_plans_fit_and_nothing_beats_them(speed: list[float], free: list[int], p
     assert found.level is span_of(world.levels, found.rows)[0]
     # Equal within what probes can tell apart: the choice of the domain, and that of its nodes.
     assert found.time <= best * 1.0151
+
+
+@settings(max_examples=40)
+@given(
+    speed=st.lists(st.sampled_from([0.96, 1.0, 1.02, 1.04, 1.3]), min_size=16, max_size=16),
+    told=st.lists(st.booleans(), min_size=4, max_size=4),
+)
+def test_members_placed_one_by_one_land_where_the_first_plan_said(speed: list[float], told: list[bool]) -> None:
+    """A scheduler takes the best HTTP score each time; the view hears of some members at once, of others too late."""
+    labels = racks(4, 4)
+    fast = dict(zip(labels, speed, strict=True))
+    first = plan(world_of(fast, labels=labels), gang_facts(4, 0))
+    if first is None:
+        return
+    taken: list[str] = []
+    heard: list[BoundPod] = []
+    for index in range(4):
+        names = [n for n in labels if n not in taken]
+        held = {pod.node: 0 for pod in heard}
+        world = world_of(fast, labels=labels, mode=Mode.ADVISE, pods=heard, free=held)
+        pod = resolve_pod(gang_facts(4, index), world.grading, world.policy)
+        tenths = score_nodes(world, pod, names, NOW).scores // 10
+        taken.append(names[int(np.argmax(tenths))])
+        if told[index]:
+            heard.append(bound(index, taken[-1]))
+    rows = np.array([list(labels).index(n) for n in taken], np.int32)
+    world = world_of(fast, labels=labels)
+    time = max(fast[n] for n in taken) * span_of(world.levels, rows)[0].factor
+    assert time <= first.time * 1.0151

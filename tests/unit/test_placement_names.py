@@ -76,9 +76,16 @@ def test_leaving_names_out_splices_the_json(kept: list[bool]) -> None:
     assert (rest.rows.tolist(), len(rest.names)) == ([i for i, k in enumerate(kept) if k], sum(kept))
 
 
+def test_short_lists_are_left_to_the_slow_way() -> None:
+    names = tuple(f"node-{i:04d}" for i in range(3000))
+    memory = NameMemory(names)
+    assert memory.find(msgspec.json.encode(names[:500])) is None
+    assert memory.find(msgspec.json.encode(names)) is not None
+
+
 def test_memory_is_bounded_and_drops_the_oldest() -> None:
     names = tuple(f"n{i}" for i in range(40))
-    memory = NameMemory(names)
+    memory = NameMemory(names, shortest=0)
     kept: list[Found] = []
     for name in names:
         found = memory.recall(msgspec.json.encode([name]))
