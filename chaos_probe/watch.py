@@ -15,6 +15,7 @@ from chaos_probe.records import Gpu, Vitals
 
 _BLIND_AFTER = 3
 _KEEP = 1000
+_FIRST_S = 0.5
 
 
 class Watch:
@@ -50,7 +51,10 @@ class Watch:
 
     def _work(self) -> None:
         blind = 0
-        while not self._done.wait(self._every_s):
+        # The first look comes early: a short burn is to have its context too.
+        wait = min(_FIRST_S, self._every_s)
+        while not self._done.wait(wait):
+            wait = self._every_s
             if self._kill_switch.exists():
                 self._halt.tell(f"the kill switch {self._kill_switch} was turned on")
             if self._telemetry is None or not self._gpus:

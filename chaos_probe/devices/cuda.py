@@ -167,7 +167,7 @@ class Cuda:
         return both_ways(found.get("host_to_device"), found.get("device_to_host"), f"{self.library}, pinned memory")
 
     def _worker(
-        self, gpu: Gpu, what: str, seconds: float, halt: Halt, precision: str = "float", prefix: Sequence[str] = ()
+        self, gpu: Gpu, what: str, seconds: float, halt: Halt, precision: str = "tensor", prefix: Sequence[str] = ()
     ) -> Mapping[str, float]:
         argv = [*prefix, sys.executable, "-m", "chaos_probe.devices.cuda_worker", "--library", str(self.library)]
         argv += ["--what", what, "--seconds", str(seconds), "--precision", precision]

@@ -94,7 +94,7 @@ class GpuBurn:
         return cls(path) if path else None
 
     def burn(
-        self, gpus: Sequence[Gpu], one: Gpu | None, seconds: float, precision: str = "float", halt: Halt | None = None
+        self, gpus: Sequence[Gpu], one: Gpu | None, seconds: float, precision: str = "tensor", halt: Halt | None = None
     ) -> list[BurnReading]:
         """Burn one GPU, or all of them at once where none is named.
 

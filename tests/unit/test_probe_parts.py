@@ -6,6 +6,7 @@ import random
 import shutil
 import sqlite3
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +35,7 @@ from chaos_probe.devices.tool import run_tool
 from chaos_probe.devices.triad import measure_triad
 from chaos_probe.errors import HaltedError, JournalError, SpoolError, ToolError, ToolTimeoutError, UsageError
 from chaos_probe.experiments import EXPERIMENTS
+from chaos_probe.experiments.base import Context, Experiment, Plan
 from chaos_probe.guard import Ceilings, Guard, is_quiet
 from chaos_probe.halt import Halt
 from chaos_probe.journal import Entry, Journal, State
@@ -42,6 +44,7 @@ from chaos_probe.machine import Machine
 from chaos_probe.records import Gpu, Residue, RunPhase, RunRecord, Sample, Vitals
 from chaos_probe.recover import finish, recover, revert
 from chaos_probe.revert import carry_out, end_processes, power_limit
+from chaos_probe.run import STEPS, Request, Runner, Sinks
 from chaos_probe.schedule import LastTimes, Task, choose, seed_of, staleness
 from chaos_probe.settings import GuardSettings, QuietHours, Settings, load_settings, seconds
 from chaos_probe.spool import Spool
@@ -675,6 +678,94 @@ def test_numa_nodes_and_where_a_device_hangs(tmp_path: Path) -> None:
     (device / "numa_node").write_text("-1\n")
     assert numa_node_of("00000000:18:00.0", tmp_path) is None
     assert numa_node_of("00000000:99:00.0", tmp_path) is None
+
+
+def runner_of(tmp_path: Path, machine: Machine, record: Callable[[RunRecord], None] | None = None) -> Runner:
+    guard = GuardSettings(kill_switch=str(tmp_path / "stop"), pod_resources_socket=str(tmp_path / "sock"))
+    settings = Settings(node="n1", guard=guard)
+    return Runner(settings, machine, Journal(tmp_path), Sinks(record=record))
+
+
+def test_two_numa_nodes_give_a_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "numactl"
+    script.write_text('#!/bin/sh\necho "$1 $2" >> "$0.log"\nshift 2\nexec "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    machine = Machine((), "none", None, None, None, Cuda(None, None, None), (0, 1), numactl=True)
+    request = Request(EXPERIMENTS["numa-bandwidth"], {"seconds": 0.05, "mib": 6})
+    outcome = runner_of(tmp_path, machine).execute(request, Halt())
+    assert outcome.good, outcome.steps
+    rates = {figure.name: figure.value for figure in outcome.figures}
+    assert set(rates) == {"local-0", "local-1", "remote-0-1", "remote-1-0"}
+    (sample,) = outcome.samples
+    assert (sample.gpu, sample.dimension) == (-1, "numa")
+    assert sample.value == min(rates["remote-0-1"] / rates["local-0"], rates["remote-1-0"] / rates["local-1"])
+    pins = script.with_suffix(".log").read_text().split("\n")
+    assert sorted(filter(None, pins)) == [f"--cpunodebind={c} --membind={m}" for c in (0, 1) for m in (0, 1)]
+
+
+class Scripted(Experiment):
+    """Injects a mark that nobody carries, and fails where it is told."""
+
+    kind = "scripted"
+    summary = "for this test"
+    risk = "reversible"
+    scope = "node"
+
+    def __init__(self, fails_at: str, error: Exception) -> None:
+        self._fails_at, self._error = fails_at, error
+        self.did: list[str] = []
+
+    def _do(self, step: str) -> str:
+        self.did.append(step)
+        if step == self._fails_at:
+            raise self._error
+        return step
+
+    def plan(self, ctx: Context) -> Plan:
+        self._do("plan")
+        return Plan("a plan", reverts=(end_processes(ctx.run),), residues=(Residue("dcgm", "xid:1", -1),))
+
+    def inject(self, ctx: Context) -> str:
+        return self._do("inject")
+
+    def observe(self, ctx: Context) -> str:
+        return self._do("observe")
+
+    def after(self, ctx: Context) -> str:
+        return self._do("verify")
+
+
+@pytest.mark.parametrize("step", ["plan", "inject", "observe", "verify"])
+@pytest.mark.parametrize("error", [ToolError("broken"), TypeError("a bug"), HaltedError("too hot"), OSError("no disk")])
+def test_whatever_fails_the_order_holds_and_what_was_injected_is_reverted(
+    tmp_path: Path, step: str, error: Exception
+) -> None:
+    told: list[RunRecord] = []
+    machine = Machine((), "none", None, None, None, Cuda(None, None, None), (0,), numactl=False)
+    scripted = Scripted(step, error)
+    outcome = runner_of(tmp_path, machine, told.append).execute(Request(scripted), Halt())
+    assert tuple(s.step for s in outcome.steps) == STEPS
+    assert (outcome.reverted, outcome.verified) == (True, True)
+    assert not outcome.good
+    assert Journal(tmp_path).open_entries() == []
+    phases = [record.phase for record in told]
+    assert phases == ([] if step == "plan" else [RunPhase.ACTIVE, RunPhase.REVERTED])
+    assert scripted.did == sorted(scripted.did, key=STEPS.index)
+    assert ("verify" in scripted.did) is (step != "plan")
+
+
+def test_a_beginning_that_cannot_be_told_is_no_beginning(tmp_path: Path) -> None:
+    def full(_: RunRecord) -> None:
+        raise SpoolError("the queue is full")
+
+    machine = Machine((), "none", None, None, None, Cuda(None, None, None), (0,), numactl=False)
+    scripted = Scripted("", ToolError(""))
+    outcome = runner_of(tmp_path, machine, full).execute(Request(scripted), Halt())
+    assert "inject" not in scripted.did
+    assert not outcome.good
+    # Its end waits until it can be told.
+    assert [e.state for e in Journal(tmp_path).open_entries()] == [State.REVERTED]
 
 
 def test_numactl_really_pins() -> None:
