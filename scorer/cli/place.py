@@ -20,9 +20,16 @@ MAX_GPUS_OF_A_POD = 1024
 @click.option("--job-type", metavar="TYPE", help="If not given, chosen by the shape, as for a pod without the label.")
 @click.option("--sensitivity", callback=parse_sensitivity, metavar="CLASS", help="If not given, the job type's own.")
 @click.option("--exclude", callback=parse_names, metavar="NODE,...", help="Nodes to leave out.")
+@click.option("--product", metavar="TEXT", help="Only nodes whose GPU product contains this, such as H100.")
 @question()
 def command(
-    client: Client, gpus: int, pods: int, job_type: str | None, sensitivity: str | None, exclude: tuple[str, ...]
+    client: Client,
+    gpus: int,
+    pods: int,
+    job_type: str | None,
+    sensitivity: str | None,
+    exclude: tuple[str, ...],
+    product: str | None,
 ) -> Answer:
     """Say where a job would go, and how fast it would run there.
 
@@ -33,7 +40,12 @@ def command(
     client.check_nodes(exclude)
     response = client.place(
         placement_pb2.PlaceRequest(
-            gpus=gpus, pods=pods, job_type=job_type or "", sensitivity=sensitivity or "", exclude=exclude
+            gpus=gpus,
+            pods=pods,
+            job_type=job_type or "",
+            sensitivity=sensitivity or "",
+            exclude=exclude,
+            product=product or "",
         )
     )
     return _infeasible(response, gpus, pods) if response.infeasible else _feasible(response, gpus, pods)

@@ -63,7 +63,13 @@ class Placement:
 
 
 def place(
-    world: World, job: PodRequest, exclude: Collection[str], *, rng: np.random.Generator, now: float | None = None
+    world: World,
+    job: PodRequest,
+    exclude: Collection[str],
+    *,
+    rng: np.random.Generator,
+    now: float | None = None,
+    product: str = "",
 ) -> Placement:
     """Place a job on paper.
 
@@ -73,6 +79,7 @@ def place(
         exclude: nodes to leave out.
         rng: for the blind choice's draws; equally seeded ones give equal figures.
         now: Unix seconds; where given, a stale board gives a warning.
+        product: only nodes whose GPU product contains this, in any case of letters; empty: any.
     """
     warnings = list(job.warnings)
     because = world.neutral_because(now) if now is not None else ""
@@ -85,6 +92,13 @@ def place(
             warnings.append(f"{name} is to be left out, but is not a node of this cluster")
         else:
             slots[row] = 0
+    if product:
+        fits = _of_product(world, product)
+        if not fits.any():
+            there = ", ".join(sorted({name for name in world.view.product if name})) or "none that is known"
+            nothing = f"no node has GPUs of a product that contains {product!r}; there are: {there}"
+            return Placement((), np.nan, np.nan, "", "", np.nan, nothing, tuple(warnings))
+        slots[:-1][~fits] = 0
     key = key_of(world, job)
     plan = _choose(world, job, key, slots)
     if plan is None:
@@ -99,6 +113,12 @@ def place(
         locality_factor=plan.level.factor,
         warnings=tuple(warnings),
     )
+
+
+def _of_product(world: World, product: str) -> NDArray[np.bool_]:
+    """Return bool (N,). Labels write blanks as dashes, so both are read alike."""
+    wanted = product.replace("-", " ").casefold()
+    return np.array([wanted in name.replace("-", " ").casefold() for name in world.view.product], np.bool_)
 
 
 def _choose(world: World, job: PodRequest, key: tuple[int, int, int], slots: NDArray[np.int32]) -> GangPlan | None:

@@ -65,7 +65,7 @@ class PlacementService(pb_grpc.PlacementServicer):
         # Seeded by snapshot and request, so that every replica draws the same.
         seed = repr((world.board_version, world.view.version, request.SerializeToString(deterministic=True)))
         rng = np.random.default_rng(int.from_bytes(blake2b(seed.encode(), digest_size=8).digest(), "big"))
-        outcome = place(world, job, request.exclude, rng=rng, now=now)
+        outcome = place(world, job, request.exclude, rng=rng, now=now, product=request.product)
         return pb.PlaceResponse(
             assignments=[
                 pb.Assignment(node=a.node, pods=a.pods, slowdown=a.slowdown, grade=a.grade.label, reasons=a.reasons)

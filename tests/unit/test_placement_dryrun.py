@@ -1,5 +1,6 @@
 """The dry run behind ``gpugrade place``."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -82,3 +83,18 @@ def test_an_old_board_is_told() -> None:
 
 def test_an_empty_cluster_holds_nothing() -> None:
     assert "hold 0 such pods" in run(world_of({}), 8, 1).infeasible
+
+
+def test_a_product_narrows_the_choice_and_an_unknown_one_says_which_there_are() -> None:
+    world = laggards()
+    products = tuple("NVIDIA A100" if name.startswith("r4") else "NVIDIA H100 80GB HBM3" for name in world.view.nodes)
+    mixed = World.build(
+        world.board, dataclasses.replace(world.view, product=products), world.policy, world.grading, NOW
+    )
+    job = job_request(8, 3, "", "", mixed.grading)
+    rng = np.random.default_rng(1)
+    chosen = place(mixed, job, (), rng=rng, product="h100-80GB")
+    assert {a.node[:2] for a in chosen.assignments} <= {"r1", "r2", "r3"}
+    missing = place(mixed, job, (), rng=rng, product="B200")
+    assert not missing.assignments
+    assert "NVIDIA A100, NVIDIA H100 80GB HBM3" in missing.infeasible

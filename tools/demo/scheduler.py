@@ -15,6 +15,9 @@ import urllib3
 import yaml
 
 
+PRODUCT = "nvidia.com/gpu.product"
+
+
 @dataclass(frozen=True, slots=True)
 class PodSpec:
     """A pod to place.
@@ -25,6 +28,7 @@ class PodSpec:
         labels: such as ``gpugrade.dev/sensitivity``.
         gang: name of its plain-pod group; empty for none.
         gang_size: pods in that group.
+        product: value of ``nvidia.com/gpu.product`` that its node selector asks for; empty for any.
     """
 
     name: str
@@ -32,6 +36,7 @@ class PodSpec:
     labels: dict[str, str] = field(default_factory=dict)
     gang: str = ""
     gang_size: int = 1
+    product: str = ""
 
     def manifest(self, seed: str) -> dict[str, Any]:
         """The pod as kube-scheduler would send it."""
@@ -57,6 +62,7 @@ class PodSpec:
                         "resources": {"limits": amounts, "requests": amounts},
                     }
                 ],
+                "nodeSelector": {PRODUCT: self.product} if self.product else {},
                 "schedulerName": "default-scheduler",
                 "priority": 0,
             },
@@ -96,10 +102,15 @@ class Scheduler:
         self.fleet_file = fleet_file
         self._http = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(5.0))
 
-    def schedule(self, pod: PodSpec, *, taken: Sequence[str] = ()) -> Chosen:
-        """Choose a node: those with room, then filter, then the highest score, ties by name."""
+    def schedule(self, pod: PodSpec) -> Chosen:
+        """Choose a node: those selected that have room, then filter, then the highest score, ties by name."""
         manifest = pod.manifest(str(self.fleet_file))
-        names = [name for name, free in self.free().items() if free >= pod.gpus and name not in taken]
+        labels = {node["name"]: node.get("labels", {}) for node in self._read()["nodes"]}
+        names = [
+            name
+            for name, free in self.free().items()
+            if free >= pod.gpus and (not pod.product or labels[name].get(PRODUCT) == pod.product)
+        ]
         answer, decision = self._post("filter", {"Pod": manifest, "Nodes": None, "NodeNames": names})
         refused: dict[str, int] = {}
         for failures in (answer["FailedNodes"] or {}, answer["FailedAndUnresolvableNodes"] or {}):

@@ -21,6 +21,8 @@ from tools.fleet.state import FleetDir
 GANG = "train-multi"
 FAULTY_GPU = 2
 DAY = 86400.0
+PRODUCT = "NVIDIA-H100-80GB-HBM3"
+PRODUCT_TEXT = "H100"
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +228,10 @@ class Story:
 
     def _gang(self, name: str, sensitivity: str) -> list[PodSpec]:
         labels = {"gpugrade.dev/job-type": GANG, "gpugrade.dev/sensitivity": sensitivity}
-        return [PodSpec(f"{name}-{i}", 8, labels, gang=name, gang_size=4) for i in range(4)]
+        return [PodSpec(f"{name}-{i}", 8, labels, gang=name, gang_size=4, product=PRODUCT) for i in range(4)]
 
     def _place_gang(self, gang: list[PodSpec], title: str, sensitivity: str, *, bind: bool = True) -> list[str]:
-        plan = self.server.dry_run(8, 4, GANG, sensitivity)
+        plan = self.server.dry_run(8, 4, GANG, sensitivity, PRODUCT_TEXT)
         nodes: list[str] = []
         for pod in gang:
             chosen = self.scheduler.schedule(pod)
@@ -250,7 +252,7 @@ class Story:
         return nodes
 
     def _place_one(self, pod: PodSpec, title: str, job_type: str, sensitivity: str) -> None:
-        plan = self.server.dry_run(pod.gpus, 1, job_type, sensitivity)
+        plan = self.server.dry_run(pod.gpus, 1, job_type, sensitivity, PRODUCT_TEXT if pod.product else "")
         before = self.scheduler.free()
         chosen = self.scheduler.schedule(pod)
         if not chosen.node:

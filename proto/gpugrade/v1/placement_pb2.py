@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bgpugrade/v1/placement.proto\x12\x0bgpugrade.v1\"5\n\rFilterRequest\x12\x10\n\x08pod_json\x18\x01 \x01(\x0c\x12\x12\n\nnode_names\x18\x02 \x03(\t\",\n\x06Reason\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x14\n\x0cunresolvable\x18\x02 \x01(\x08\"o\n\x0e\x46ilterResponse\x12\x10\n\x08verdicts\x18\x01 \x03(\r\x12$\n\x07reasons\x18\x02 \x03(\x0b\x32\x13.gpugrade.v1.Reason\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x03 \x01(\t\x12\x10\n\x08warnings\x18\x04 \x03(\t\"4\n\x0cScoreRequest\x12\x10\n\x08pod_json\x18\x01 \x01(\x0c\x12\x12\n\nnode_names\x18\x02 \x03(\t\"F\n\rScoreResponse\x12\x0e\n\x06scores\x18\x01 \x03(\r\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x02 \x01(\t\x12\x10\n\x08warnings\x18\x03 \x03(\t\"b\n\x0cPlaceRequest\x12\x0c\n\x04gpus\x18\x01 \x01(\r\x12\x0c\n\x04pods\x18\x02 \x01(\r\x12\x10\n\x08job_type\x18\x03 \x01(\t\x12\x13\n\x0bsensitivity\x18\x04 \x01(\t\x12\x0f\n\x07\x65xclude\x18\x05 \x03(\t\"\x80\x02\n\rPlaceResponse\x12,\n\x0b\x61ssignments\x18\x01 \x03(\x0b\x32\x17.gpugrade.v1.Assignment\x12\x1f\n\x17predicted_relative_time\x18\x02 \x01(\x01\x12\x1b\n\x13\x62lind_relative_time\x18\x03 \x01(\x01\x12\r\n\x05level\x18\x04 \x01(\t\x12\x0e\n\x06\x64omain\x18\x05 \x01(\t\x12\x17\n\x0flocality_factor\x18\x06 \x01(\x01\x12\x10\n\x08job_type\x18\x07 \x01(\t\x12\x13\n\x0bsensitivity\x18\x08 \x01(\t\x12\x12\n\ninfeasible\x18\t \x01(\t\x12\x10\n\x08warnings\x18\n \x03(\t\"Z\n\nAssignment\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04pods\x18\x02 \x01(\r\x12\x10\n\x08slowdown\x18\x03 \x01(\x01\x12\r\n\x05grade\x18\x04 \x01(\t\x12\x0f\n\x07reasons\x18\x05 \x03(\t\"-\n\x16\x45xplainDecisionRequest\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x01 \x01(\t\"\xe7\x01\n\x17\x45xplainDecisionResponse\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x01 \x01(\t\x12\x0c\n\x04verb\x18\x02 \x01(\t\x12\x0b\n\x03pod\x18\x03 \x01(\t\x12\x10\n\x08job_type\x18\x04 \x01(\t\x12\x13\n\x0bsensitivity\x18\x05 \x01(\t\x12\x0c\n\x04mode\x18\x06 \x01(\t\x12\x15\n\rboard_version\x18\x07 \x01(\x04\x12\x14\n\x0cview_version\x18\x08 \x01(\x04\x12(\n\x05nodes\x18\t \x03(\x0b\x32\x19.gpugrade.v1.NodeDecision\x12\x10\n\x08warnings\x18\n \x03(\t\"K\n\x0cNodeDecision\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\r\n\x05score\x18\x03 \x01(\r\x12\x0e\n\x06reason\x18\x04 \x01(\t2\xac\x02\n\tPlacement\x12\x41\n\x06\x46ilter\x12\x1a.gpugrade.v1.FilterRequest\x1a\x1b.gpugrade.v1.FilterResponse\x12>\n\x05Score\x12\x19.gpugrade.v1.ScoreRequest\x1a\x1a.gpugrade.v1.ScoreResponse\x12>\n\x05Place\x12\x19.gpugrade.v1.PlaceRequest\x1a\x1a.gpugrade.v1.PlaceResponse\x12\\\n\x0f\x45xplainDecision\x12#.gpugrade.v1.ExplainDecisionRequest\x1a$.gpugrade.v1.ExplainDecisionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bgpugrade/v1/placement.proto\x12\x0bgpugrade.v1\"5\n\rFilterRequest\x12\x10\n\x08pod_json\x18\x01 \x01(\x0c\x12\x12\n\nnode_names\x18\x02 \x03(\t\",\n\x06Reason\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x14\n\x0cunresolvable\x18\x02 \x01(\x08\"o\n\x0e\x46ilterResponse\x12\x10\n\x08verdicts\x18\x01 \x03(\r\x12$\n\x07reasons\x18\x02 \x03(\x0b\x32\x13.gpugrade.v1.Reason\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x03 \x01(\t\x12\x10\n\x08warnings\x18\x04 \x03(\t\"4\n\x0cScoreRequest\x12\x10\n\x08pod_json\x18\x01 \x01(\x0c\x12\x12\n\nnode_names\x18\x02 \x03(\t\"F\n\rScoreResponse\x12\x0e\n\x06scores\x18\x01 \x03(\r\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x02 \x01(\t\x12\x10\n\x08warnings\x18\x03 \x03(\t\"s\n\x0cPlaceRequest\x12\x0c\n\x04gpus\x18\x01 \x01(\r\x12\x0c\n\x04pods\x18\x02 \x01(\r\x12\x10\n\x08job_type\x18\x03 \x01(\t\x12\x13\n\x0bsensitivity\x18\x04 \x01(\t\x12\x0f\n\x07\x65xclude\x18\x05 \x03(\t\x12\x0f\n\x07product\x18\x06 \x01(\t\"\x80\x02\n\rPlaceResponse\x12,\n\x0b\x61ssignments\x18\x01 \x03(\x0b\x32\x17.gpugrade.v1.Assignment\x12\x1f\n\x17predicted_relative_time\x18\x02 \x01(\x01\x12\x1b\n\x13\x62lind_relative_time\x18\x03 \x01(\x01\x12\r\n\x05level\x18\x04 \x01(\t\x12\x0e\n\x06\x64omain\x18\x05 \x01(\t\x12\x17\n\x0flocality_factor\x18\x06 \x01(\x01\x12\x10\n\x08job_type\x18\x07 \x01(\t\x12\x13\n\x0bsensitivity\x18\x08 \x01(\t\x12\x12\n\ninfeasible\x18\t \x01(\t\x12\x10\n\x08warnings\x18\n \x03(\t\"Z\n\nAssignment\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04pods\x18\x02 \x01(\r\x12\x10\n\x08slowdown\x18\x03 \x01(\x01\x12\r\n\x05grade\x18\x04 \x01(\t\x12\x0f\n\x07reasons\x18\x05 \x03(\t\"-\n\x16\x45xplainDecisionRequest\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x01 \x01(\t\"\xe7\x01\n\x17\x45xplainDecisionResponse\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x01 \x01(\t\x12\x0c\n\x04verb\x18\x02 \x01(\t\x12\x0b\n\x03pod\x18\x03 \x01(\t\x12\x10\n\x08job_type\x18\x04 \x01(\t\x12\x13\n\x0bsensitivity\x18\x05 \x01(\t\x12\x0c\n\x04mode\x18\x06 \x01(\t\x12\x15\n\rboard_version\x18\x07 \x01(\x04\x12\x14\n\x0cview_version\x18\x08 \x01(\x04\x12(\n\x05nodes\x18\t \x03(\x0b\x32\x19.gpugrade.v1.NodeDecision\x12\x10\n\x08warnings\x18\n \x03(\t\"K\n\x0cNodeDecision\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\r\n\x05score\x18\x03 \x01(\r\x12\x0e\n\x06reason\x18\x04 \x01(\t2\xac\x02\n\tPlacement\x12\x41\n\x06\x46ilter\x12\x1a.gpugrade.v1.FilterRequest\x1a\x1b.gpugrade.v1.FilterResponse\x12>\n\x05Score\x12\x19.gpugrade.v1.ScoreRequest\x1a\x1a.gpugrade.v1.ScoreResponse\x12>\n\x05Place\x12\x19.gpugrade.v1.PlaceRequest\x1a\x1a.gpugrade.v1.PlaceResponse\x12\\\n\x0f\x45xplainDecision\x12#.gpugrade.v1.ExplainDecisionRequest\x1a$.gpugrade.v1.ExplainDecisionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,17 +42,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SCORERESPONSE']._serialized_start=312
   _globals['_SCORERESPONSE']._serialized_end=382
   _globals['_PLACEREQUEST']._serialized_start=384
-  _globals['_PLACEREQUEST']._serialized_end=482
-  _globals['_PLACERESPONSE']._serialized_start=485
-  _globals['_PLACERESPONSE']._serialized_end=741
-  _globals['_ASSIGNMENT']._serialized_start=743
-  _globals['_ASSIGNMENT']._serialized_end=833
-  _globals['_EXPLAINDECISIONREQUEST']._serialized_start=835
-  _globals['_EXPLAINDECISIONREQUEST']._serialized_end=880
-  _globals['_EXPLAINDECISIONRESPONSE']._serialized_start=883
-  _globals['_EXPLAINDECISIONRESPONSE']._serialized_end=1114
-  _globals['_NODEDECISION']._serialized_start=1116
-  _globals['_NODEDECISION']._serialized_end=1191
-  _globals['_PLACEMENT']._serialized_start=1194
-  _globals['_PLACEMENT']._serialized_end=1494
+  _globals['_PLACEREQUEST']._serialized_end=499
+  _globals['_PLACERESPONSE']._serialized_start=502
+  _globals['_PLACERESPONSE']._serialized_end=758
+  _globals['_ASSIGNMENT']._serialized_start=760
+  _globals['_ASSIGNMENT']._serialized_end=850
+  _globals['_EXPLAINDECISIONREQUEST']._serialized_start=852
+  _globals['_EXPLAINDECISIONREQUEST']._serialized_end=897
+  _globals['_EXPLAINDECISIONRESPONSE']._serialized_start=900
+  _globals['_EXPLAINDECISIONRESPONSE']._serialized_end=1131
+  _globals['_NODEDECISION']._serialized_start=1133
+  _globals['_NODEDECISION']._serialized_end=1208
+  _globals['_PLACEMENT']._serialized_start=1211
+  _globals['_PLACEMENT']._serialized_end=1511
 # @@protoc_insertion_point(module_scope)

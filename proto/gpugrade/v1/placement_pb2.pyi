@@ -53,18 +53,20 @@ class ScoreResponse(_message.Message):
     def __init__(self, scores: _Optional[_Iterable[int]] = ..., decision_id: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PlaceRequest(_message.Message):
-    __slots__ = ("gpus", "pods", "job_type", "sensitivity", "exclude")
+    __slots__ = ("gpus", "pods", "job_type", "sensitivity", "exclude", "product")
     GPUS_FIELD_NUMBER: _ClassVar[int]
     PODS_FIELD_NUMBER: _ClassVar[int]
     JOB_TYPE_FIELD_NUMBER: _ClassVar[int]
     SENSITIVITY_FIELD_NUMBER: _ClassVar[int]
     EXCLUDE_FIELD_NUMBER: _ClassVar[int]
+    PRODUCT_FIELD_NUMBER: _ClassVar[int]
     gpus: int
     pods: int
     job_type: str
     sensitivity: str
     exclude: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, gpus: _Optional[int] = ..., pods: _Optional[int] = ..., job_type: _Optional[str] = ..., sensitivity: _Optional[str] = ..., exclude: _Optional[_Iterable[str]] = ...) -> None: ...
+    product: str
+    def __init__(self, gpus: _Optional[int] = ..., pods: _Optional[int] = ..., job_type: _Optional[str] = ..., sensitivity: _Optional[str] = ..., exclude: _Optional[_Iterable[str]] = ..., product: _Optional[str] = ...) -> None: ...
 
 class PlaceResponse(_message.Message):
     __slots__ = ("assignments", "predicted_relative_time", "blind_relative_time", "level", "domain", "locality_factor", "job_type", "sensitivity", "infeasible", "warnings")
