@@ -206,7 +206,9 @@ def _reasons(
         age = ago(board.at - float(board.evidence_at[row]))
         figure = f"predicted {point:.2f}x typical ({low:.2f} to {high:.2f}), newest probe {age} ago"
         against.append(figure if point >= yellow else f"nothing speaks against it: {figure}")
-    return tuple(dict.fromkeys(against + notes))
+    # A grade that is held has its reason in the wait, whatever else speaks against the node.
+    held = [f.text for f in board.findings[row] if f.rule == "waiting" and grade > Grade.GREEN]
+    return tuple(dict.fromkeys(held + against + notes))
 
 
 def _measured(board: GradeBoard, row: int, job: JobType, variant: int) -> bool:

@@ -179,7 +179,7 @@ class Folder:
         return Graded(board, overall(board, settings.grading), evidence, settings)
 
     def _show(self, graded: Graded | None, settings: Settings) -> None:
-        """Join a board (``None``: the last one) with the cluster as it is now. One at a time: neither ever goes back."""
+        """Join a board (``None``: the last one) with the cluster as it is now; one at a time, so neither goes back."""
         with self._swap:
             graded = graded or self._graded
             cluster = self._cluster.current

@@ -12,7 +12,8 @@ import click
 from rich.console import Console
 
 from tools.demo.processes import DemoError, Processes, with_path
-from tools.demo.story import Ports, Story
+from tools.demo.stage import Ports, Stage
+from tools.demo.story import Story
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,7 +41,7 @@ def main(once: bool, nodes: int, seed: int, keep: Path | None) -> None:
     started = time.monotonic()
     try:
         with Processes(home / "logs", env) as processes:
-            Story(console, home, processes, Ports.choose(), nodes, seed).tell()
+            Story(Stage(console, home, processes, Ports.choose()), nodes, seed).tell()
             console.print(f"\n   [dim]told in {time.monotonic() - started:.0f} s[/]")
             if not once:
                 console.print("\n   It stays up. [bold]Ctrl-C[/] ends it.")

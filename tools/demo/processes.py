@@ -61,7 +61,7 @@ class Processes:
         return done.stdout.decode()
 
     def start_run(self, name: str, argv: Sequence[str], **env: str) -> subprocess.Popen[bytes]:
-        """Start a child that ends by itself; the caller waits for it. It is stopped at the end of the block if need be."""
+        """Start a child that ends by itself; the caller waits for it, and the end of the block stops it if need be."""
         child = self._popen(name, argv, env)
         self._children[name] = child
         return child

@@ -14,7 +14,6 @@ from typing import Any
 import urllib3
 import yaml
 
-
 PRODUCT = "nvidia.com/gpu.product"
 
 

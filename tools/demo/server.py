@@ -53,7 +53,9 @@ class Server:
         told = self._grades.ExplainNode(request, timeout=TIMEOUT_S).job_types[0]
         return Verdict(told.grade, told.slowdown, told.reasons[0] if told.reasons else "")
 
-    def dry_run(self, gpus: int, pods: int, job_type: str, sensitivity: str, product: str) -> placement_pb2.PlaceResponse:
+    def dry_run(
+        self, gpus: int, pods: int, job_type: str, sensitivity: str, product: str
+    ) -> placement_pb2.PlaceResponse:
         """Where would this job go?"""
         request = placement_pb2.PlaceRequest(
             gpus=gpus, pods=pods, job_type=job_type, sensitivity=sensitivity, product=product
