@@ -53,6 +53,12 @@ class Server:
         told = self._grades.ExplainNode(request, timeout=TIMEOUT_S).job_types[0]
         return Verdict(told.grade, told.slowdown, told.reasons[0] if told.reasons else "")
 
+    def why(self, decision: str, node: str) -> str:
+        """What an earlier answer of the extender said of a node."""
+        request = placement_pb2.ExplainDecisionRequest(decision_id=decision)
+        told = self._placement.ExplainDecision(request, timeout=TIMEOUT_S)
+        return next((entry.reason for entry in told.nodes if entry.node == node), "")
+
     def dry_run(
         self, gpus: int, pods: int, job_type: str, sensitivity: str, product: str
     ) -> placement_pb2.PlaceResponse:
