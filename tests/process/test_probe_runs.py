@@ -87,6 +87,14 @@ def test_one_gpu_is_burned_alone(node: Node) -> None:
     assert ["gpu_burn", "-tc", "-i", "1", "1"] in node.state["calls"]
 
 
+def test_a_lost_gpu_fails_alone(node: Node) -> None:
+    node.change_gpu(0, uuid="[Unknown Error]", temp="[Unknown Error]")
+    for kind, dimensions in (("gpu-burn", ["compute", "memory"]), ("pcie-bandwidth", ["pcie"])):
+        outcome = node.json("run", kind, "--param", "seconds=1", status=1)
+        found = {(s["gpu"], s["dimension"]): s["status"] for s in outcome["samples"]}
+        assert found == {(gpu, d): status for gpu, status in ((0, "failed"), (1, "ok")) for d in dimensions}
+
+
 def test_pcie_takes_the_slower_way(node: Node) -> None:
     outcome = node.json("run", "pcie-bandwidth")
     assert [(s["dimension"], s["value"]) for s in outcome["samples"]] == [("pcie", 55.0), ("pcie", 56.0)]

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import chaos_probe
 from chaos_probe import spool, wire
 from chaos_probe.commands.run import parse_gpus as gpu_flag
 from chaos_probe.commands.run import parse_params
@@ -298,6 +299,13 @@ def test_wrong_settings_say_where(tmp_path: Path, text: str, words: str) -> None
     with pytest.raises(UsageError) as raised:
         load_settings(str(file))
     assert words in str(raised.value)
+
+
+def test_the_settings_that_the_page_shows_are_the_defaults(tmp_path: Path) -> None:
+    page = Path(chaos_probe.__file__).with_name("README.md").read_text()
+    file = tmp_path / "s.yaml"
+    file.write_text(page.split("```yaml\n")[1].split("```")[0])
+    assert load_settings(str(file)) == Settings()
 
 
 def test_absent_settings_are_named(tmp_path: Path) -> None:
