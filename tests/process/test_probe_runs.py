@@ -246,7 +246,7 @@ def test_a_second_run_waits_its_turn(node: Node) -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_in_the_middle_reverts_and_ends_well(node: Node, number: int) -> None:
     process = node.start("run", "gpu-throttle", "--hold", "60s", "--param", "burn=0", "-o", "json")
     until(lambda: any(gpu["lock"] for gpu in node.state["gpus"]))
@@ -257,6 +257,17 @@ def test_signal_in_the_middle_reverts_and_ends_well(node: Node, number: int) -> 
     assert outcome["verified"] is True
     assert dict(steps(outcome))["observe"] == "halted"
     assert node.untouched()
+
+
+def test_a_reader_that_goes_away_does_not_keep_the_run_from_reverting(node: Node) -> None:
+    process = node.start("run", "gpu-throttle", "--hold", "10ms", "--param", "burn=0")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    process.wait(30)
+    assert any("-lgc" in call for call in node.state["calls"])
+    assert node.untouched()
+    assert node.open_files() == []
 
 
 def test_a_ceiling_ends_the_run(node: Node) -> None:
