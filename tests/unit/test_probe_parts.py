@@ -31,7 +31,7 @@ from chaos_probe.devices.kubelet import sort_devices
 from chaos_probe.devices.numa import numa_node_of, numa_nodes, pinned_triad
 from chaos_probe.devices.nvbandwidth import parse_nvbandwidth
 from chaos_probe.devices.nvidia_smi import NvidiaSmi, parse_csv
-from chaos_probe.devices.nvml import find_telemetry
+from chaos_probe.devices.nvml import Nvml, find_telemetry
 from chaos_probe.devices.tool import run_tool
 from chaos_probe.devices.triad import measure_triad
 from chaos_probe.errors import HaltedError, JournalError, SpoolError, ToolError, ToolTimeoutError, UsageError
@@ -262,6 +262,62 @@ def test_without_a_driver_there_is_no_telemetry() -> None:
     assert find_telemetry(None, None) is None
     smi = NvidiaSmi("nvidia-smi")
     assert find_telemetry(smi, None) is smi
+
+
+class Library:
+    """NVML's own functions, for two GPUs of which the second is lost."""
+
+    NVML_TEMPERATURE_GPU = 0
+    NVML_CLOCK_SM = 1
+
+    class NVMLError(Exception):
+        pass
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        if index == 1:
+            raise self.NVMLError("GPU is lost")
+        return index
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:
+        return f"GPU-{handle}"
+
+    def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
+        return 61
+
+    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
+        return 650_500
+
+    def nvmlDeviceGetPowerManagementLimit(self, handle: int) -> int:
+        raise self.NVMLError("not supported")
+
+    def nvmlDeviceGetClockInfo(self, handle: int, clock: int) -> int:
+        return 1635
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:
+        return 4
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[object]:
+        return [object(), object()]
+
+
+def test_nvml_tells_in_our_units_and_leaves_out_what_it_does_not_know() -> None:
+    nvml = Nvml(Library())
+    assert nvml.vitals() == {0: Vitals(61, 650.5, None, 1635, 4)}
+    assert nvml.busy() == {"GPU-0": 2}
+    assert nvml.uuids() == {0: "GPU-0"}
+
+
+def test_nvml_is_believed_where_it_sees_the_gpus_of_nvidia_smi(tmp_path: Path) -> None:
+    nvml = Nvml(Library())
+    for uuid, believed in (("GPU-0", True), ("GPU-9", False)):
+        script = tmp_path / "nvidia-smi"
+        script.write_text(f"#!/bin/sh\necho 'index, uuid'\necho '0, {uuid}'\n")
+        script.chmod(0o755)
+        smi = NvidiaSmi(str(script))
+        assert find_telemetry(smi, nvml) is (nvml if believed else smi)
 
 
 # Settings.
