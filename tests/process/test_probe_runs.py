@@ -25,10 +25,11 @@ def node(tmp_path: Path) -> Iterator[Node]:
     made = Node(tmp_path)
     yield made
     # No watcher may be left behind: it would outlive the test's folder.
-    left = watchers(made)
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-    assert not left
+    try:
+        until(lambda: not watchers(made), 5.0)
+    finally:
+        for pid in watchers(made):
+            os.kill(pid, signal.SIGKILL)
 
 
 def watchers(node: Node) -> list[int]:
