@@ -64,13 +64,13 @@ class Halt:
 
 
 def on_signals(halt: Halt) -> None:
-    """Let SIGTERM and SIGINT ask for a stop. Only the main thread may call it."""
+    """Let SIGTERM, SIGINT and SIGHUP (a terminal that closes) ask for a stop. Only the main thread may call it."""
 
-    def tell(number: int, _frame: object) -> None:
-        halt.tell(f"{signal.Signals(number).name} received", by_signal=True)
+    def tell(received: int, _frame: object) -> None:
+        halt.tell(f"{signal.Signals(received).name} received", by_signal=True)
 
-    signal.signal(signal.SIGTERM, tell)
-    signal.signal(signal.SIGINT, tell)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, tell)
 
 
 def pause_point(name: str) -> None:

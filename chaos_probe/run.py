@@ -1,9 +1,10 @@
 """A run: plan, guard, journal, inject, observe, revert, verify, report; always in this order, whatever happens."""
 
 import secrets
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -22,6 +23,7 @@ from chaos_probe.watch import Watch
 STEPS = ("plan", "guard", "journal", "inject", "observe", "revert", "verify", "report")
 DEFAULT_HOLD_S = 10.0
 MAX_HOLD_S = 86400.0
+_CHILD_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +178,10 @@ class _Run:
         pause_point(name)
         try:
             self._note(name, StepStatus.OK, work())
-        except UsageError:
-            raise
+        except UsageError as error:
+            if self._entry is None:
+                raise
+            self._fail(name, StepStatus.FAILED, str(error))
         except HaltedError as error:
             self._fail(name, StepStatus.HALTED, str(error))
         except RefusedError as error:
@@ -201,7 +205,9 @@ class _Run:
     def _note(self, name: str, status: StepStatus, detail: str) -> None:
         step = Step(name, time.time(), status, detail)
         self._steps.append(step)
-        self._sinks.step(step)
+        # Who reads along may be gone (a closed pipe); the run and its revert go on.
+        with suppress(OSError):
+            self._sinks.step(step)
 
     def _plan(self) -> str:
         experiment, ctx = self._experiment, self._ctx
@@ -277,7 +283,8 @@ class _Run:
             return "nothing to revert"
         entry = revert(self._journal, self._ctx.run, "run")
         for child in self._ctx.children:
-            child.wait()
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(_CHILD_S)
         if entry is None:
             raise ProbeError("the journal file is gone, so nothing could be reverted; check the node by hand")
         self._entry = entry

@@ -31,6 +31,9 @@ class Measured:
         return cls(None, SampleStatus.TIMEOUT if timeout else SampleStatus.FAILED, str(error))
 
 
+LOST = Measured(None, SampleStatus.FAILED, "the driver has lost this GPU: it does not tell its UUID")
+
+
 def cuda_library() -> str | None:
     """Return the Python library that can use a GPU, ``cupy`` or ``torch``; it is looked for, not loaded."""
     return next((name for name in ("cupy", "torch") if importlib.util.find_spec(name)), None)
@@ -73,28 +76,34 @@ class Cuda:
         seen = [gpu for gpu in every if gpu.uuid]
         together: list[Measured] | None = None
         if len(gpus) > 1 and {gpu.index for gpu in gpus} >= {gpu.index for gpu in seen}:
-            together = self._burn(self.burn, seen, None, seconds, precision, halt)
+            together = self._burn(self.burn, every, None, seconds, precision, halt)
         found: list[Measured] = []
         for gpu in gpus:
             if gpu not in seen:
-                found.append(
-                    Measured(None, SampleStatus.FAILED, "the driver has lost this GPU: it does not tell its UUID")
-                )
+                found.append(LOST)
             elif together is not None:
                 found.append(together[seen.index(gpu)])
             else:
-                found += self._burn(self.burn, seen, gpu, seconds, precision, halt) or []
+                found += self._burn(self.burn, every, gpu, seconds, precision, halt) or []
         return found
 
     def _burn(
-        self, burn: GpuBurn, seen: Sequence[Gpu], one: Gpu | None, seconds: float, precision: str, halt: Halt
+        self, burn: GpuBurn, every: Sequence[Gpu], one: Gpu | None, seconds: float, precision: str, halt: Halt
     ) -> list[Measured] | None:
-        """Burn; ``None`` where the program shows another number of GPUs, so that whose is whose cannot be told."""
+        """Burn one GPU, or all that the driver sees, and give a result for each of these in order.
+
+        Returns:
+            ``None`` where the program shows another number of GPUs, so that whose is whose cannot be told.
+        """
+        seen = [gpu for gpu in every if gpu.uuid]
         wanted = len(seen) if one is None else 1
         try:
             readings = burn.burn(seen, one, seconds, precision, halt)
         except ToolError as error:
             return [Measured.failed(error)] * wanted
+        if one is None and len(readings) == len(every):
+            # It counts those as well that the driver has lost.
+            readings = [reading for reading, gpu in zip(readings, every, strict=True) if gpu.uuid]
         if len(readings) != wanted:
             other = f"gpu_burn shows {len(readings)} GPUs instead of {wanted}"
             return None if one is None else [Measured(None, SampleStatus.FAILED, other)]
@@ -122,13 +131,15 @@ class Cuda:
             return [self._memory_worker(gpu, seconds, halt) for gpu in gpus]
         if self.copies is None:
             return None
+        seen = [gpu for gpu in gpus if gpu.uuid]
         try:
-            rates = self.copies.measure(LOCAL_COPY, gpus, halt)
+            rates = self.copies.measure(LOCAL_COPY, seen, halt) if seen else {}
         except ToolError as error:
             return [Measured.failed(error)] * len(gpus)
         # The program counts the bytes copied; each is read and written, and the memory moves both.
         moved = {index: None if rate is None else 2.0 * rate for index, rate in rates.items()}
-        return [_positive(moved[gpu.index], f"nvbandwidth {LOCAL_COPY}, read and written") for gpu in gpus]
+        words = f"nvbandwidth {LOCAL_COPY}, read and written"
+        return [_positive(moved[gpu.index], words) if gpu.uuid else LOST for gpu in gpus]
 
     def _memory_worker(self, gpu: Gpu, seconds: float, halt: Halt) -> Measured:
         try:
@@ -152,12 +163,15 @@ class Cuda:
             return [self._pcie_worker(gpu, seconds, halt, prefix) for gpu in gpus]
         if self.copies is None:
             return None
+        seen = [gpu for gpu in gpus if gpu.uuid]
+        if not seen:
+            return [LOST] * len(gpus)
         try:
-            to_gpu = self.copies.measure(HOST_TO_DEVICE, gpus, halt, prefix)
-            to_host = self.copies.measure(DEVICE_TO_HOST, gpus, halt, prefix)
+            to_gpu = self.copies.measure(HOST_TO_DEVICE, seen, halt, prefix)
+            to_host = self.copies.measure(DEVICE_TO_HOST, seen, halt, prefix)
         except ToolError as error:
             return [Measured.failed(error)] * len(gpus)
-        return [both_ways(to_gpu[gpu.index], to_host[gpu.index], "nvbandwidth") for gpu in gpus]
+        return [both_ways(to_gpu[gpu.index], to_host[gpu.index], "nvbandwidth") if gpu.uuid else LOST for gpu in gpus]
 
     def _pcie_worker(self, gpu: Gpu, seconds: float, halt: Halt, prefix: Sequence[str]) -> Measured:
         try:

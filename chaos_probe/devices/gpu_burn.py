@@ -94,12 +94,12 @@ class GpuBurn:
         return cls(path) if path else None
 
     def burn(
-        self, gpus: Sequence[Gpu], one: Gpu | None, seconds: float, precision: str = "tensor", halt: Halt | None = None
+        self, seen: Sequence[Gpu], one: Gpu | None, seconds: float, precision: str = "tensor", halt: Halt | None = None
     ) -> list[BurnReading]:
         """Burn one GPU, or all of them at once where none is named.
 
         Args:
-            gpus: all that CUDA can see, in the order in which it is to number them.
+            seen: all that CUDA can see, in the order in which it is to number them.
             one: the one to burn.
             seconds: how long.
             precision: a key of :data:`PRECISION_FLAGS`.
@@ -111,9 +111,9 @@ class GpuBurn:
         """
         argv = [self._path, *PRECISION_FLAGS[precision]]
         if one is not None:
-            argv += ["-i", str([gpu.index for gpu in gpus].index(one.index))]
+            argv += ["-i", str([gpu.index for gpu in seen].index(one.index))]
         argv.append(str(max(1, round(seconds))))
-        env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus)}
+        env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in seen)}
         result = run_tool(argv, timeout_s=seconds + START_MARGIN_S, halt=halt, env=env)
         readings = parse_burn(result.out + "\n" + result.err)
         if not readings:

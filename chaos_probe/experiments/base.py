@@ -240,9 +240,9 @@ def listed(samples: Sequence[Sample]) -> str:
     """Say in a few words what samples show."""
     words = []
     for sample in samples:
-        where = "host" if sample.gpu == WHOLE_NODE else f"GPU {sample.gpu}"
+        what = sample.dimension if sample.gpu == WHOLE_NODE else f"GPU {sample.gpu} {sample.dimension}"
         if sample.value is None:
-            words.append(f"{where} {sample.dimension} {sample.status}: {sample.detail}")
+            words.append(f"{what} {sample.status}: {sample.detail}")
         else:
-            words.append(f"{where} {sample.dimension} {sample.value:.4g} {UNITS[sample.dimension]}")
+            words.append(f"{what} {sample.value:.4g} {UNITS[sample.dimension]}")
     return "; ".join(words) or "nothing measured"

@@ -95,7 +95,8 @@ def burn():
     if state["hang"]:
         fcntl.flock(lock, fcntl.LOCK_UN); import time; time.sleep(60)
     if state["burn"]: print(state["burn"]); return
-    mine = gpus if opt("-i") is None else [gpus[int(opt("-i"))]]
+    seen = [g for u in os.environ["CUDA_VISIBLE_DEVICES"].split(",") for g in gpus if g["uuid"] == u]
+    mine = seen if opt("-i") is None else [seen[int(opt("-i"))]]
     rates = " - ".join("280 (%d Gflop/s)" % (48000 * speed(g)) for g in mine)
     print("100.0%%  proc'd: %s   errors: %s   temps: %s" % (rates, " - ".join("0" for g in mine), " - ".join("52 C" for g in mine)))
     print("Tested %d GPUs:" % len(mine))

@@ -143,6 +143,24 @@ def test_what_a_killed_agent_left_is_reverted_and_told_by_the_next(node: Node, s
     until(lambda: "the run was closed" in log.read_text())
 
 
+@pytest.mark.parametrize("at", ["inject:baseline", "revert"])
+def test_a_killed_agent_is_cleaned_up_after_by_its_next_start(node: Node, scorer: Scorer, at: str) -> None:
+    text = node.settings.read_text()
+    node.settings.write_text(
+        text.split("agent:")[0] + "agent:\n  pause: 50ms\n  allowInjection: true\n  experiments:\n"
+        "  - {kind: dcgm-inject, every: 1h, hold: 10ms, params: {fault: nvlink}}\n"
+    )
+    process = node.paused("agent", *told(node, scorer), at=at)
+    (file,) = node.open_files()
+    assert not node.untouched()
+    kill(process)
+    node.settings.write_text(text)
+    assert node.run("agent", "--once", *told(node, scorer)).returncode == 0
+    assert node.untouched()
+    assert node.open_files() == []
+    assert [run.phase for run in scorer.all("runs") if run.id == file.stem][-1] == 2
+
+
 def test_the_agent_measures_on_and_ends_well(node: Node, scorer: Scorer) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

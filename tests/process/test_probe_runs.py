@@ -25,10 +25,11 @@ def node(tmp_path: Path) -> Iterator[Node]:
     made = Node(tmp_path)
     yield made
     # No watcher may be left behind: it would outlive the test's folder.
-    left = watchers(made)
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-    assert not left
+    try:
+        until(lambda: not watchers(made), 5.0)
+    finally:
+        for pid in watchers(made):
+            os.kill(pid, signal.SIGKILL)
 
 
 def watchers(node: Node) -> list[int]:
@@ -85,6 +86,14 @@ def test_one_gpu_is_burned_alone(node: Node) -> None:
     outcome = node.json("run", "gpu-burn", "--gpu", "1", "--param", "seconds=1")
     assert [s["gpu"] for s in outcome["samples"]] == [1, 1]
     assert ["gpu_burn", "-tc", "-i", "1", "1"] in node.state["calls"]
+
+
+def test_a_lost_gpu_fails_alone(node: Node) -> None:
+    node.change_gpu(0, uuid="[Unknown Error]", temp="[Unknown Error]")
+    for kind, dimensions in (("gpu-burn", ["compute", "memory"]), ("pcie-bandwidth", ["pcie"])):
+        outcome = node.json("run", kind, "--param", "seconds=1", status=1)
+        found = {(s["gpu"], s["dimension"]): s["status"] for s in outcome["samples"]}
+        assert found == {(gpu, d): status for gpu, status in ((0, "failed"), (1, "ok")) for d in dimensions}
 
 
 def test_pcie_takes_the_slower_way(node: Node) -> None:
@@ -238,7 +247,7 @@ def test_a_second_run_waits_its_turn(node: Node) -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_in_the_middle_reverts_and_ends_well(node: Node, number: int) -> None:
     process = node.start("run", "gpu-throttle", "--hold", "60s", "--param", "burn=0", "-o", "json")
     until(lambda: any(gpu["lock"] for gpu in node.state["gpus"]))
@@ -249,6 +258,17 @@ def test_signal_in_the_middle_reverts_and_ends_well(node: Node, number: int) -> 
     assert outcome["verified"] is True
     assert dict(steps(outcome))["observe"] == "halted"
     assert node.untouched()
+
+
+def test_a_reader_that_goes_away_does_not_keep_the_run_from_reverting(node: Node) -> None:
+    process = node.start("run", "gpu-throttle", "--hold", "10ms", "--param", "burn=0")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    process.wait(30)
+    assert any("-lgc" in call for call in node.state["calls"])
+    assert node.untouched()
+    assert node.open_files() == []
 
 
 def test_a_ceiling_ends_the_run(node: Node) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import chaos_probe
 from chaos_probe import spool, wire
 from chaos_probe.commands.run import parse_gpus as gpu_flag
 from chaos_probe.commands.run import parse_params
@@ -30,7 +31,7 @@ from chaos_probe.devices.kubelet import sort_devices
 from chaos_probe.devices.numa import numa_node_of, numa_nodes, pinned_triad
 from chaos_probe.devices.nvbandwidth import parse_nvbandwidth
 from chaos_probe.devices.nvidia_smi import NvidiaSmi, parse_csv
-from chaos_probe.devices.nvml import find_telemetry
+from chaos_probe.devices.nvml import Nvml, find_telemetry
 from chaos_probe.devices.tool import run_tool
 from chaos_probe.devices.triad import measure_triad
 from chaos_probe.errors import HaltedError, JournalError, SpoolError, ToolError, ToolTimeoutError, UsageError
@@ -55,6 +56,7 @@ GPU = Gpu(0, "GPU-0", "NVIDIA H100 80GB HBM3", "00000000:18:00.0", 81559, 700.0,
 # Parsers.
 
 
+@settings(deadline=None)
 @given(st.text(max_size=400))
 def test_parsers_survive_any_text(text: str) -> None:
     parse_burn(text)
@@ -174,10 +176,10 @@ class Told:
         return self._busy
 
 
-def guard_of(tmp_path: Path, telemetry: Any = None, **settings: Any) -> Guard:
-    settings = {"kill_switch": str(tmp_path / "stop"), "pod_resources_socket": str(tmp_path / "sock")} | settings
+def guard_of(tmp_path: Path, telemetry: Any = None, **more: Any) -> Guard:
+    values = {"kill_switch": str(tmp_path / "stop"), "pod_resources_socket": str(tmp_path / "sock")} | more
     machine = Machine((GPU,), "", None, telemetry, None, Cuda(None, None, None), (0,), numactl=False)
-    return Guard(GuardSettings(**settings), machine, Journal(tmp_path))
+    return Guard(GuardSettings(**values), machine, Journal(tmp_path))
 
 
 NOON = datetime(2026, 6, 3, 12, 0, tzinfo=UTC)  # a Wednesday
@@ -263,6 +265,62 @@ def test_without_a_driver_there_is_no_telemetry() -> None:
     assert find_telemetry(smi, None) is smi
 
 
+class Library:
+    """NVML's own functions, for two GPUs of which the second is lost."""
+
+    NVML_TEMPERATURE_GPU = 0
+    NVML_CLOCK_SM = 1
+
+    class NVMLError(Exception):
+        pass
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        if index == 1:
+            raise self.NVMLError("GPU is lost")
+        return index
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:
+        return f"GPU-{handle}"
+
+    def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
+        return 61
+
+    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
+        return 650_500
+
+    def nvmlDeviceGetPowerManagementLimit(self, handle: int) -> int:
+        raise self.NVMLError("not supported")
+
+    def nvmlDeviceGetClockInfo(self, handle: int, clock: int) -> int:
+        return 1635
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:
+        return 4
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[object]:
+        return [object(), object()]
+
+
+def test_nvml_tells_in_our_units_and_leaves_out_what_it_does_not_know() -> None:
+    nvml = Nvml(Library())
+    assert nvml.vitals() == {0: Vitals(61, 650.5, None, 1635, 4)}
+    assert nvml.busy() == {"GPU-0": 2}
+    assert nvml.uuids() == {0: "GPU-0"}
+
+
+def test_nvml_is_believed_where_it_sees_the_gpus_of_nvidia_smi(tmp_path: Path) -> None:
+    nvml = Nvml(Library())
+    for uuid, believed in (("GPU-0", True), ("GPU-9", False)):
+        script = tmp_path / "nvidia-smi"
+        script.write_text(f"#!/bin/sh\necho 'index, uuid'\necho '0, {uuid}'\n")
+        script.chmod(0o755)
+        smi = NvidiaSmi(str(script))
+        assert find_telemetry(smi, nvml) is (nvml if believed else smi)
+
+
 # Settings.
 
 
@@ -298,6 +356,13 @@ def test_wrong_settings_say_where(tmp_path: Path, text: str, words: str) -> None
     with pytest.raises(UsageError) as raised:
         load_settings(str(file))
     assert words in str(raised.value)
+
+
+def test_the_settings_that_the_page_shows_are_the_defaults(tmp_path: Path) -> None:
+    page = Path(chaos_probe.__file__).with_name("README.md").read_text()
+    file = tmp_path / "s.yaml"
+    file.write_text(page.split("```yaml\n")[1].split("```")[0])
+    assert load_settings(str(file)) == Settings()
 
 
 def test_absent_settings_are_named(tmp_path: Path) -> None:
@@ -389,6 +454,7 @@ def test_a_file_cut_short_is_set_aside(tmp_path: Path, cut: int) -> None:
     assert kept.read_text() == whole[:cut]
 
 
+@settings(deadline=None, max_examples=60)  # likewise
 @given(st.text(max_size=60), st.sampled_from(["run", "gpus", "reverts", "state", "started", "version", "residues"]))
 def test_a_file_with_nonsense_in_it_is_damaged_not_a_crash(
     tmp_path_factory: pytest.TempPathFactory, nonsense: str, key: str
@@ -524,6 +590,7 @@ def test_the_oldest_plain_samples_go_first_and_runs_never(tmp_path: Path) -> Non
     assert request.runs[-1].residues[0].code == "xid:79"
 
 
+@settings(deadline=None, max_examples=40)  # each put is flushed to disk, which takes what it takes
 @given(st.lists(st.tuples(st.sampled_from(["sample", "tagged", "kernel"]), st.integers(1, 400)), max_size=25))
 def test_the_queue_never_passes_its_bounds(
     tmp_path_factory: pytest.TempPathFactory, puts: list[tuple[str, int]]
