@@ -55,7 +55,15 @@ def here(chain: WholeChain, command: str) -> str:
     """The command with this interpreter's folder in place of ``.venv/bin``, and the server's address."""
     ports = chain.ports
     command = command.replace(".venv/bin/", "").replace("localhost:9441", f"localhost:{ports['grpc']}")
-    return command.replace("localhost:9442", f"localhost:{ports['admin']}").replace("$FLEET", str(chain.fleet.path))
+    return command.replace("localhost:9442", f"localhost:{ports['admin']}").replace(
+        "/dev/kmsg", str(chain.fleet.folder("gpu-r01-n01") / "kmsg")
+    )
+
+
+def lay_out(chain: WholeChain, folder: Path) -> None:
+    """The files that the pages tell a reader to make."""
+    (folder / "fleet.yaml").write_text((chain.home / "fleet.yaml").read_text())
+    (folder / "token").write_text(chain.fleet.token("gpu-r01-n01"))
 
 
 def test_pages_show_commands() -> None:
@@ -72,10 +80,11 @@ def test_command_runs(whole_chain: WholeChain, shown: Shown, tmp_path: Path) -> 
         is None
     ):
         pytest.skip(f"{shown.command.removeprefix('.venv/bin/').split()[0]} is not on this machine")
+    lay_out(whole_chain, tmp_path)
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", here(whole_chain, shown.command)],
-        env=whole_chain.env | {"CHAOS_PROBE_STATE_DIR": str(tmp_path / "state")},
-        cwd=ROOT,
+        env=whole_chain.env | {"CHAOS_PROBE_STATE": str(tmp_path / "state")},
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=120,
@@ -88,8 +97,7 @@ def test_command_runs(whole_chain: WholeChain, shown: Shown, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("shown", STAYING, ids=str)
 def test_command_that_stays_comes_up_and_ends_when_asked(whole_chain: WholeChain, shown: Shown, tmp_path: Path) -> None:
-    (tmp_path / "fleet.yaml").write_text((whole_chain.home / "fleet.yaml").read_text())
-    (tmp_path / "token").write_text(whole_chain.fleet.token("gpu-r01-n01"))
+    lay_out(whole_chain, tmp_path)
     command = here(whole_chain, shown.command)
     if "gpugrade serve" in command:
         ports = "--ports-file ports.json --scheduler-port 0 --grpc-port 0 --admin-port 0"
@@ -100,7 +108,7 @@ def test_command_that_stays_comes_up_and_ends_when_asked(whole_chain: WholeChain
     with (tmp_path / "log").open("wb") as log:
         child = subprocess.Popen(
             ["bash", "-c", f"exec {command}"],
-            env=whole_chain.env | {"CHAOS_PROBE_STATE_DIR": str(tmp_path / "state")},
+            env=whole_chain.env | {"CHAOS_PROBE_STATE": str(tmp_path / "state")},
             cwd=tmp_path,
             stdout=log,
             stderr=log,
@@ -129,3 +137,12 @@ def test_make_commands_are_targets_and_ci_runs_the_two_that_matter() -> None:
 def test_the_interpreter_has_the_commands() -> None:
     for name in ("gpugrade", "kubectl-gpugrade", "chaos-probe"):
         assert (Path(sys.executable).parent / name).exists(), f"{name} is not installed beside {sys.executable}"
+
+
+def test_links_lead_somewhere() -> None:
+    broken = []
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?://|#|mailto:)([^)#\s]+)", page.read_text()):
+            if not (page.parent / target).exists():
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert not broken

@@ -41,7 +41,7 @@ def main(once: bool, nodes: int, seed: int, keep: Path | None) -> None:
     started = time.monotonic()
     try:
         with Processes(home / "logs", env) as processes:
-            Story(Stage(console, home, processes, Ports.choose()), nodes, seed).tell()
+            Story(Stage(console, home, processes, Ports.choose()), nodes, seed).tell(stays=not once)
             console.print(f"\n   [dim]told in {time.monotonic() - started:.0f} s[/]")
             if not once:
                 console.print("\n   It stays up. [bold]Ctrl-C[/] ends it.")

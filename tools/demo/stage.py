@@ -4,8 +4,8 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from gpugrade.v1 import placement_pb2
 from rich.console import Console
@@ -20,8 +20,7 @@ PRODUCT = "NVIDIA-H100-80GB-HBM3"
 PRODUCT_TEXT = "H100"
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(NamedTuple):
     """Where the servers listen."""
 
     scheduler: int
@@ -32,7 +31,12 @@ class Ports:
     @classmethod
     def choose(cls) -> "Ports":
         """The ports of gpugrade where they are free, else what the system gives."""
-        return cls(*(_free_port(wish) for wish in (9440, 9441, 9442, 9400)))
+        return cls(*(_free_port(wish) for wish in cls.usual()))
+
+    @classmethod
+    def usual(cls) -> "Ports":
+        """The ports that users know."""
+        return cls(9440, 9441, 9442, 9400)
 
 
 def _free_port(wish: int) -> int:
@@ -89,7 +93,7 @@ class Stage:
         self.say_why(first)
         self.say_time(nodes, GANG, plan)
         for reason, count in first.refused.items():
-            draw.say(self.console, f"  [dim]{count} nodes refused: {reason}[/]")
+            draw.say(self.console, f"  [dim]{count} {'node' if count == 1 else 'nodes'} refused: {reason}[/]")
         if not bind:
             self.scheduler.unbind_all([pod.name for pod in gang])
             self.await_free(dict.fromkeys(nodes, 8))
@@ -111,7 +115,7 @@ class Stage:
     def say_why(self, chosen: Chosen) -> None:
         """What the extender's own record of the decision says of the node."""
         reason = self.server.why(chosen.decision, chosen.node)
-        draw.say(self.console, f"  [dim]{chosen.node}: {reason} (decision {chosen.decision})[/]")
+        draw.say(self.console, f"  [dim]{chosen.node}: {reason}[/]")
 
     def say_time(self, nodes: list[str], job_type: str, plan: placement_pb2.PlaceResponse) -> None:
         """The predicted time where the job went, beside that of a choice that knows only free and not free."""
@@ -121,7 +125,7 @@ class Stage:
         draw.say(
             self.console,
             f"  predicted time [bold green]{slowest:.3f}[/]{where}; "
-            f"a choice that knows only free and not free: [bold red]{plan.blind_relative_time:.3f}[/]",
+            f"a choice by rack that knows no grades: [bold red]{plan.blind_relative_time:.3f}[/]",
         )
 
     def with_fault(self, node: str, experiment: list[str], what: str) -> None:

@@ -6,15 +6,19 @@ import time
 from gpugrade.v1 import grading_pb2 as g
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from scorer.model.grade import DEFAULT_THRESHOLDS, Sensitivity
 from tools.demo import draw
 from tools.demo.processes import DemoError
 from tools.demo.scheduler import PodSpec
-from tools.demo.stage import GANG, Stage
+from tools.demo.scorecard import score
+from tools.demo.stage import GANG, Ports, Stage
 from tools.fleet.replay import Outcome, replay
 from tools.fleet.state import FleetDir
+from tools.fleet.truth import truth
 
 FAULTY_GPU = 2
 DAY = 86400.0
+YELLOW_FROM = DEFAULT_THRESHOLDS[Sensitivity.SENSITIVE].yellow
 
 
 class Story:
@@ -35,8 +39,12 @@ class Story:
         self.nodes = nodes
         self.seed = seed
 
-    def tell(self) -> None:
-        """All acts."""
+    def tell(self, *, stays: bool) -> None:
+        """All acts.
+
+        Args:
+            stays: whether the servers stay up afterwards.
+        """
         self.fleet_comes_up()
         self.two_weeks_of_probes()
         self.grade_map()
@@ -44,7 +52,7 @@ class Story:
         first = self.three_jobs()
         self.real_slowdown(first)
         self.false_alarm(first)
-        self.addresses()
+        self.addresses(stays=stays)
 
     # 1
     def fleet_comes_up(self) -> None:
@@ -125,8 +133,18 @@ class Story:
                 rows.append((node.name, grade, verdict.slowdown, verdict.reason))
         rows.sort(key=lambda row: (-row[1], -row[2], row[0]))
         draw.reasons_table(self.console, rows)
-        if not rows:
-            draw.say(self.console, "Everything is green.")
+        card = score(
+            truth(FleetDir(self.stage.fleet_state), time.time()),
+            {node.name: node.grades.get(GANG, g.GRADE_UNKNOWN) for node in self.server.nodes()},
+            GANG,
+            YELLOW_FROM,
+        )
+        draw.say(
+            self.console,
+            f"The emulator knows the truth: [bold]{card.found} of {card.bad}[/] slow or sick nodes were found, "
+            f"with [bold]{len(card.false_alarms)}[/] false alarms among {card.good} good ones"
+            + (f"; missed: {', '.join(card.missed)}." if card.missed else "."),
+        )
 
     # 5
     def three_jobs(self) -> list[str]:
@@ -153,7 +171,8 @@ class Story:
         self.stage.with_fault(
             node,
             ["gpu-throttle", "--param", "to=0.6", "--gpu", str(FAULTY_GPU)],
-            "Clocks locked to 60 % through nvidia-smi; the probe burns and measures.",
+            "Clocks locked to 60 % through nvidia-smi; the probe burns and measures. One slow sample would be doubted; "
+            "this one counts at once, because its cause is known: the experiment is running.",
         )
 
     # 7
@@ -164,24 +183,34 @@ class Story:
         self.stage.with_fault(
             node,
             ["dcgm-inject", "--param", "fault=xid", "--param", "value=79", "--gpu", str(FAULTY_GPU)],
-            "XID 79 (fallen off the bus) written into DCGM's cache; nothing is wrong with the GPU.",
+            "XID 79 (fallen off the bus) written into DCGM's cache; nothing is wrong with the GPU. Telemetry alone "
+            "cannot tell, so the node must fall, and a clean probe must bring it back.",
         )
 
     # 8
-    def addresses(self) -> None:
+    def addresses(self, *, stays: bool) -> None:
         """Where to go on."""
         draw.heading(self.console, 8, "Try it yourself")
-        server = "" if self.ports.grpc == 9441 else f" --server localhost:{self.ports.grpc}"
-        for line in (
-            f"the page        http://127.0.0.1:{self.ports.admin}/",
-            f"metrics         http://127.0.0.1:{self.ports.admin}/metrics",
-            f"the extender    http://127.0.0.1:{self.ports.scheduler}/scheduler/filter and /prioritize",
-            f"nodes           .venv/bin/gpugrade{server} nodes --grade red,yellow",
-            f"why?            .venv/bin/gpugrade{server} explain {self.stage.worst()}",
-            f"where would it  .venv/bin/gpugrade{server} place --gpus 8 --pods 4 --job-type train-multi",
-            f"the truth       .venv/bin/python -m tools.fleet truth --state {self.stage.fleet_state}",
+        if not stays:
+            draw.say(self.console, "[bold]make demo[/] without ONCE=1 stays up, so that you can ask it:")
+        usual = Ports.usual()
+        for name, have, wish in zip(("extender", "gRPC", "page", "exporters"), self.ports, usual, strict=True):
+            if have != wish:
+                draw.say(
+                    self.console, f"[yellow]Port {wish} ({name}) is taken by another program; here it is {have}.[/]"
+                )
+        server = "" if self.ports.grpc == usual.grpc else f" --server localhost:{self.ports.grpc}"
+        ask = f".venv/bin/gpugrade{server}"
+        for what, line in (
+            ("the page", f"http://127.0.0.1:{self.ports.admin}/"),
+            ("the extender", f"http://127.0.0.1:{self.ports.scheduler}/scheduler/filter"),
+            ("what is not green", f"{ask} nodes --grade red,yellow,unknown"),
+            ("why?", f"{ask} explain {self.stage.worst()}"),
+            ("where would it go?", f"{ask} place --gpus 8 --pods 4 --product H100"),
+            ("the truth (while it is up)", f".venv/bin/python -m tools.fleet truth --state {self.stage.fleet_state}"),
         ):
-            self.console.print(f"   {line}", highlight=False, soft_wrap=True)
+            self.console.print(f"   [dim]{what}[/]")
+            self.console.print(f"     {line}", highlight=False, soft_wrap=True)
 
     def _graded(self) -> bool:
         """Whether all but the silent node have been measured and graded."""
