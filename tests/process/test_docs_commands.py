@@ -140,9 +140,7 @@ def test_the_interpreter_has_the_commands() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    broken = []
-    for page in PAGES:
-        for target in re.findall(r"\]\((?!https?://|#|mailto:)([^)#\s]+)", page.read_text()):
-            if not (page.parent / target).exists():
-                broken.append(f"{page.relative_to(ROOT)}: {target}")
-    assert not broken
+    link = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
+    links = [(page, target) for page in PAGES for target in link.findall(page.read_text())]
+    assert links
+    assert not [f"{page.relative_to(ROOT)}: {target}" for page, target in links if not (page.parent / target).exists()]
