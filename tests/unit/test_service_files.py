@@ -179,7 +179,6 @@ def test_mistakes_in_settings_are_named(tmp_path: Path, text: Any, says: Any) ->
             max_probe_age_s=st.floats(1, 1e7),
             stale_telemetry_s=st.floats(1, 1e5),
             min_peers=st.integers(2, 100),
-            confirm_probes=st.integers(1, 3),
         ),
         st.builds(
             PlacementPolicy,
