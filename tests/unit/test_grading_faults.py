@@ -166,6 +166,18 @@ def test_a_reading_that_is_too_old_says_nothing() -> None:
     assert set(grades(judge(fleet))) == {Grade.GREEN}
 
 
+def test_what_holds_until_a_reset_outlives_its_exporter() -> None:
+    """A dead exporter makes a node unknown; it must not make a red one pass."""
+    fleet = Fleet().quiet()
+    fleet.read(m.DBE_VOLATILE, 1.0, age_s=3600, since_s=7200)
+    fleet.read(m.EVENT_REASONS, 0x88, gpu=1, age_s=3600, since_s=7200)
+    fleet.scraped["n0"] = NOW - 3600
+    found = judge(fleet)
+    assert set(grades(found)) == {Grade.RED}
+    assert found.bad_gpus == (0,)
+    assert any("no good scrape for 60 min" in f.text for f in found.findings)
+
+
 def test_a_contained_error_explains_its_ecc_count() -> None:
     fleet = say(94, "Contained: SM (0x1)")
     fleet.read(m.DBE_VOLATILE, 1.0, gpu=2, previous=0.0)
