@@ -144,7 +144,7 @@ def _judge_reasons(view: NodeView, gpu: int, gauges: Gauges, masks: Masks) -> No
     if bits & m.REASON_SW_POWER_CAP and load >= _BUSY and draw < _HELD_SHARE * limit:
         text = f"GPU {gpu} is held at {draw:.0f} W by the power cap (sw_power_cap) although its limit is {limit:.0f} W"
         seen = f"{reasons.source} event reasons {bits:#x}, power {draw:.0f} W of {limit:.0f} W at {load:.0f} % load"
-        view.add("power-held", gpu, text, evidence=seen, source=reasons.source, run=run)
+        view.add("power-held", gpu, text, evidence=seen, source=reasons.source, last=reasons.at, run=run)
 
 
 def _value(gauges: Gauges, field: int) -> float:
