@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from scorer.placement import World
 from scorer.serve.extender import BODY_TIMEOUT, make_extender_app
+from scorer.serve.http_protocol import BoundedProtocol
 from scorer.serve.placement_service import PlacementService
 from scorer.serve.state import ServingState
 from tests.placement_worlds import NOW
@@ -36,10 +37,12 @@ def sample(state_registry: CollectorRegistry, name: str, **labels: str) -> float
 
 
 @contextmanager
-def extender(state: ServingState, patience: float = BODY_TIMEOUT) -> Iterator[int]:
+def extender(
+    state: ServingState, patience: float = BODY_TIMEOUT, protocol: type[BoundedProtocol] = BoundedProtocol
+) -> Iterator[int]:
     """The scheduler's door on a real port, which is yielded."""
     config = uvicorn.Config(
-        make_extender_app(state, patience), loop="uvloop", http="httptools", ws="none", lifespan="off", log_config=None
+        make_extender_app(state, patience), loop="uvloop", http=protocol, ws="none", lifespan="off", log_config=None
     )
     server = uvicorn.Server(config)
     # Listening before the server runs: a client that connects at once waits in the backlog.

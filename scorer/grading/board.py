@@ -10,7 +10,7 @@ from scorer.grading.chance import confidence
 from scorer.grading.draft import Draft
 from scorer.grading.facts import NodeView, ago, gpu_list
 from scorer.grading.findings import NodeFindings, find_faults, sort_by_node
-from scorer.grading.hysteresis import settle
+from scorer.grading.hysteresis import settle, with_lingering
 from scorer.grading.jobs import GpuJobs, judge_gpus, worst_of_node
 from scorer.grading.masking import split_samples
 from scorer.grading.predict import Prediction, newest_of, predict
@@ -45,6 +45,8 @@ def fold(evidence: Evidence, policy: GradingPolicy, now: float, previous: GradeB
     jobs = judge_gpus(prediction, now, policy)
     parts = sort_by_node(evidence, fleet, plain | active, now, policy)
     faults = [find_faults(row, evidence, parts, fleet, prediction, now, policy) for row in range(len(evidence.nodes))]
+    if previous is not None:
+        faults = with_lingering(faults, evidence, now, policy, previous)
     draft = _draft(evidence, fleet, prediction, jobs, faults, now, policy)
     same = settle(draft, evidence, fleet, prediction, now, policy, previous)
     return _board(draft, evidence, fleet, prediction, now, policy, previous, same)

@@ -15,6 +15,7 @@ from scorer.grading.series import Bools
 from scorer.grading.state_faults import judge_admission, judge_health, judge_links, judge_offer, judge_probes
 from scorer.grading.telemetry_faults import (
     RULE_FIELDS,
+    Gauges,
     by_gpu,
     judge_gauges,
     judge_monitoring,
@@ -141,8 +142,10 @@ def find_faults(
     lines = [x for x in parts.kernel.get(facts.name, ()) if x.at <= now + _AHEAD_S]
     health = evidence.health.get(facts.name, {})
 
-    _judge_signals(view, lines, parts.readings.get(facts.name, ()), masks, _pcie_known(row, fleet, prediction, view))
-    judge_monitoring(view, parts.readings.get(facts.name, ()), evidence.scraped.get(facts.name))
+    readings, scraped = parts.readings.get(facts.name, ()), evidence.scraped.get(facts.name)
+    table = by_gpu(readings, masks, now - policy.stale_telemetry_s, followed=scraped is not None)
+    _judge_signals(view, lines, table, masks, _pcie_known(row, fleet, prediction, view))
+    judge_monitoring(view, readings, scraped)
     judge_health(view, health, masks)
     if row in parts.bad_probes:
         judge_probes(view, int(fleet.gpu_start[row]), evidence.samples, parts.bad_probes[row])
@@ -157,7 +160,7 @@ def find_faults(
 def _judge_signals(
     view: NodeView,
     lines: Sequence[KernelMessage],
-    readings: Sequence[Reading],
+    table: Mapping[int, Gauges],
     masks: Masks,
     pcie_known: frozenset[int],
 ) -> None:
@@ -166,7 +169,6 @@ def _judge_signals(
     judge_xids(view, events, masks)
     judge_off_bus(view, lines, masks)
     contained = frozenset(f.gpu_index for f in view.findings if f.rule == "contained")
-    table = by_gpu(readings, masks, view.now - view.policy.stale_telemetry_s)
     judge_xid_gauge(view, table, events, lines, masks)
     judge_gauges(view, table, masks, contained)
     judge_width(view, table, pcie_known)

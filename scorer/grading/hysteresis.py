@@ -1,6 +1,8 @@
 """What keeps a grade from flapping: rises that wait for a second good probe, and nodes that wait for a clean one."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,10 +10,13 @@ from numpy.typing import NDArray
 from scorer.grading.baseline import Fleet
 from scorer.grading.chance import confidence, verdict
 from scorer.grading.draft import Draft
-from scorer.grading.facts import NodeView
+from scorer.grading.facts import NodeView, ago
+from scorer.grading.findings import NodeFindings
+from scorer.grading.masking import GRACE_S
 from scorer.grading.predict import Prediction
+from scorer.grading.rules import RULES
 from scorer.grading.series import Bools
-from scorer.model.board import GradeBoard
+from scorer.model.board import Finding, GradeBoard
 from scorer.model.evidence import Evidence, Run, RunPhase
 from scorer.model.grade import Sensitivity
 from scorer.model.policy import GradingPolicy
@@ -20,6 +25,48 @@ from scorer.model.policy import GradingPolicy
 _STEP = 0.02
 #: For so long after a revert one clean probe is enough for a rise.
 _RECENT_RUN_S = 24 * 3600.0
+_LAST_SEEN = "; last seen "
+_LINGERING = frozenset(name for name, rule in RULES.items() if rule.lingers)
+
+
+def with_lingering(
+    faults: Sequence[NodeFindings], evidence: Evidence, now: float, policy: GradingPolicy, previous: GradeBoard
+) -> list[NodeFindings]:
+    """Add to each node's findings those of the board before whose signal comes and goes, until their window is over.
+
+    Args:
+        faults: by row of the node.
+        evidence: for the nodes' names and runs: what an experiment did goes with it.
+        now: Unix seconds.
+        policy: windows.
+        previous: the board before.
+    """
+    reverted = [r for r in evidence.runs if r.phase is RunPhase.REVERTED]
+    result = []
+    for facts, found in zip(evidence.nodes, faults, strict=True):
+        row = previous.row.get(facts.name, -1)
+        old = [f for f in previous.findings[row] if f.rule in _LINGERING] if row >= 0 else []
+        here = {(f.rule, f.gpu_index) for f in found.findings}
+        view = NodeView(facts, now, policy)
+        stay = [
+            _told_again(f, now)
+            for f in old
+            if (f.rule, f.gpu_index) not in here
+            and now - f.last_seen <= view.window(f.rule)
+            and not f.run
+            and not any(r.node == facts.name and _during(r, f) for r in reverted)
+        ]
+        result.append(replace(found, findings=(*found.findings, *stay)) if stay else found)
+    return result
+
+
+def _told_again(f: Finding, now: float) -> Finding:
+    return replace(f, text=f"{f.text.partition(_LAST_SEEN)[0]}{_LAST_SEEN}{ago(now - f.last_seen)} ago")
+
+
+def _during(run: Run, f: Finding) -> bool:
+    """Whether something was last seen while a run acted on its GPU."""
+    return run.started <= f.last_seen <= run.ended + GRACE_S and (not run.gpus or f.gpu_index in run.gpus)
 
 
 def settle(

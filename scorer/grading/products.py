@@ -1,4 +1,4 @@
-"""What is right for a GPU product: NVLinks, fabric manager, and vendor figures as a last resort."""
+"""What is right for a GPU product: how many NVLinks, and whether it needs a fabric manager."""
 
 import re
 from dataclasses import dataclass

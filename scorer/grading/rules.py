@@ -26,6 +26,8 @@ class Rule:
         window_s: for how long after it was last seen an event counts; :data:`STANDING` for a state.
         basis: why so.
         names_gpu: whether the GPU it is seen on is the one to blame.
+        lingers: whether what it fires on comes and goes by the minute; it then counts for the whole window after it was
+            last seen, so that the grade does not come and go with it.
     """
 
     id: str
@@ -36,6 +38,7 @@ class Rule:
     window_s: float
     basis: str
     names_gpu: bool = True
+    lingers: bool = False
 
 
 _G, _U, _Y, _R = Grade.GREEN, Grade.UNKNOWN, Grade.YELLOW, Grade.RED
@@ -222,6 +225,7 @@ _TABLE: tuple[Rule, ...] = (
         Action.CHECK_COOLING_POWER,
         HOUR,
         "clock event reasons 0x8, 0x40, 0x80",
+        lingers=True,
     ),
     Rule(
         "power-held",
@@ -229,8 +233,9 @@ _TABLE: tuple[Rule, ...] = (
         _Y,
         _ALL,
         Action.CHECK_COOLING_POWER,
-        STANDING,
-        "chassis, power supply or BMC",
+        HOUR,
+        "chassis, power supply or BMC; it shows under load alone",
+        lingers=True,
     ),
     Rule(
         "nvlink-errors",

@@ -108,7 +108,9 @@ def flatten(samples: SampleColumns, keep: Bools) -> Flat:
     z = -np.log(samples.value[keep])
     key = samples.gpu[keep].astype(np.int64) * DIMENSIONS + samples.dimension[keep]
     if not _ordered(key, at):
-        order = np.lexsort((z, at, key))
+        order = _by_key(key)
+        if not _ordered(key[order], at[order]):
+            order = np.lexsort((z, at, key))
         key, at, z = key[order], at[order], z[order]
     first = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1]))) if key.size else np.empty(0, np.int64)
     count = np.diff(np.append(first, key.size))
@@ -118,6 +120,19 @@ def flatten(samples: SampleColumns, keep: Bools) -> Flat:
 def _ordered(key: Ints, at: Floats) -> bool:
     """Whether (key, at) strictly ascends already; stores hand it over so, and sorting is the dearest step."""
     return bool(np.all((key[1:] > key[:-1]) | ((key[1:] == key[:-1]) & (at[1:] > at[:-1]))))
+
+
+def _by_key(key: Ints) -> NDArray[np.intp]:
+    """Stable order by key. Samples come in the order of time, so that is all the sorting that they mostly need.
+
+    Two passes over 16 bits each, which NumPy sorts by counting, take a tenth of the time of sorting by key, time and
+    value.
+    """
+    if key.size == 0 or int(key.max()) >= 1 << 32:
+        return np.argsort(key, kind="stable")
+    order = np.argsort(key.astype(np.uint16), kind="stable")  # the low half
+    high = (key >> 16).astype(np.uint16)
+    return order[np.argsort(high[order], kind="stable")]
 
 
 def noise_by_class(flat: Flat, gpu_class: Ints, classes: int, least: float) -> Floats:

@@ -55,6 +55,8 @@ RISING: tuple[Standing, ...] = (
 )
 
 
+#: What these say holds until a reset: an exporter that dies, as it may with its GPU, takes nothing back.
+UNTIL_RESET = frozenset(s.field for s in STANDING)
 #: Fields that some rule looks at; most of what exporters send is not among them.
 RULE_FIELDS = frozenset(
     {s.field for s in (*STANDING, *RISING)}
@@ -63,17 +65,23 @@ RULE_FIELDS = frozenset(
 )
 
 
-def by_gpu(readings: Sequence[Reading], masks: Masks, oldest: float) -> dict[int, dict[int, Reading]]:
+def by_gpu(
+    readings: Sequence[Reading], masks: Masks, oldest: float, *, followed: bool = False
+) -> dict[int, dict[int, Reading]]:
     """Sort a node's readings by GPU and field, the newest of each.
 
     Args:
         readings: of one node.
         masks: its experiments; what a reverted one left standing is left out.
         oldest: Unix seconds; what was last seen before says nothing about now. The XID gauge is a memory and stays.
+        followed: whether an exporter of the node is being followed. Then what holds until a reset stays while the
+            exporter is silent.
     """
     table: dict[int, dict[int, Reading]] = {}
+    last_word = max((r.at for r in readings if followed and r.source == EXPORTER), default=math.inf)
     for r in readings:
-        if r.at < oldest and r.field != m.XID:
+        stays = r.field == m.XID or (r.field in UNTIL_RESET and r.at >= last_word)
+        if r.at < oldest and not stays:
             continue
         row = table.setdefault(r.gpu_index, {})
         before = row.get(r.field)
@@ -136,7 +144,7 @@ def _judge_reasons(view: NodeView, gpu: int, gauges: Gauges, masks: Masks) -> No
     if bits & m.REASON_SW_POWER_CAP and load >= _BUSY and draw < _HELD_SHARE * limit:
         text = f"GPU {gpu} is held at {draw:.0f} W by the power cap (sw_power_cap) although its limit is {limit:.0f} W"
         seen = f"{reasons.source} event reasons {bits:#x}, power {draw:.0f} W of {limit:.0f} W at {load:.0f} % load"
-        view.add("power-held", gpu, text, evidence=seen, source=reasons.source, run=run)
+        view.add("power-held", gpu, text, evidence=seen, source=reasons.source, last=reasons.at, run=run)
 
 
 def _value(gauges: Gauges, field: int) -> float:
@@ -215,7 +223,7 @@ def judge_monitoring(view: NodeView, readings: Sequence[Reading], scraped: float
         return
     age = view.now - scraped
     if age > view.policy.stale_telemetry_s:
-        text = f"telemetry is gone: the last good scrape is {ago(age)} old"
+        text = f"telemetry is gone: no good scrape for {ago(age)}"
         view.add("telemetry-gone", -1, text, evidence="exporter does not answer", source="monitoring")
         return
     pulses: dict[int, Reading] = {}

@@ -282,7 +282,8 @@ class Evidence:
         links: link states, oldest first.
         health: per node what ``dcgmi health`` said, as ``{gpu index: {system: verdict and text}}``.
         peers: reference figures given from outside; empty where the fleet itself is the reference.
-        scraped: Unix seconds of the last good scrape of each node's exporter; absent where it has none.
+        scraped: Unix seconds since when each node's exporter has said nothing: of its last good scrape, or of the
+            moment from which one was awaited; absent where it has no exporter.
         dropped: counts of what was not used, by reason (``unknown-metric``, ``sentinel``, ...).
     """
 

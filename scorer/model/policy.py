@@ -41,8 +41,6 @@ class GradingPolicy:
     """... on at least this many nodes."""
     fault_window_s: float = 24 * 3600.0
     """How long a fatal event counts when nothing says that it was cured."""
-    confirm_probes: int = 2
-    """A hard fall by measurement is confirmed by this many of three probes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,17 +157,33 @@ def _judge_all(
     gpus = np.maximum(view.gpus, 1)
     used = np.clip(1.0 - view.free / gpus, 0.0, 1.0).astype(np.float32)
     graded = view.gpus > 0
+    spoilt = _spoilt(grade, grading)
     for j, v in product(range(grade.shape[0]), range(VARIANTS)):
         for s in Sensitivity:
             own = grade[j, v, s, :count]
             share = float((own[graded] == Grade.UNKNOWN).mean()) if graded.any() else 1.0
             # Where much is unknown it is our eyes that are broken, and rejecting would close the cluster.
             reject = policy.unknown_policy is UnknownPolicy.REJECT and share <= policy.unknown_share_limit
-            columns = judge(own, slowdown[j, v, :count], used, grading.thresholds[s], s, reject_unknown=reject)
+            bounds = grading.thresholds[s]
+            columns = judge(own, slowdown[j, v, :count], used, bounds, s, spoilt, reject_unknown=reject)
             code[j, v, s, :count] = columns.code
             score[j, v, s, :count] = columns.score
             cost[j, v, s, :count] = columns.cost
     return code, score, cost
+
+
+def _spoilt(grade: NDArray[np.uint8], grading: GradingPolicy) -> NDArray[np.float32]:
+    """Return float32 (N,): of the job types that are not tolerant, the share that is red there; yellow counts half."""
+    strict = [
+        grade[j, t.shape.variant, t.sensitivity, :-1]
+        for j, t in enumerate(grading.job_types)
+        if t.sensitivity is not Sensitivity.TOLERANT
+    ]
+    if not strict:
+        return np.zeros(grade.shape[-1] - 1, np.float32)
+    grades = np.stack(strict)
+    share: NDArray[np.float32] = ((grades == Grade.RED) + 0.5 * (grades == Grade.YELLOW)).mean(axis=0, dtype=np.float32)
+    return share
 
 
 def _orders(

@@ -69,7 +69,11 @@ def make_admin_app(views: AdminViews) -> App:
         if scope["method"] not in {"GET", "HEAD"}:
             await _reply(send, scope, 405, _TEXT, b"only GET is answered here\n", ((b"allow", b"GET, HEAD"),))
             return
-        query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=20)
+        try:
+            query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=20)
+        except ValueError:
+            await _reply(send, scope, 400, _TEXT, b"too many parameters\n")
+            return
         try:
             if scope["path"] in _SLOW:
                 loop = asyncio.get_running_loop()

@@ -180,6 +180,7 @@ class Server:
         self._restore(asked)
         if asked.is_set():
             return
+        self._follow_exporters()
         self._folder.fold_now()
         # What is there now stays; the collector need not look at it again during requests.
         gc.collect()
@@ -239,11 +240,15 @@ class Server:
         self._folder.trigger()
 
     def _on_cluster(self) -> None:
-        nodes = self._cluster.current.nodes
-        self._scraper.set_targets({name: record.exporter for name, record in nodes.items() if record.exporter})
-        self._telemetry.forget_others(nodes)
+        self._scraper.set_targets(self._follow_exporters())
         self._folder.follow()
         self._folder.trigger()
+
+    def _follow_exporters(self) -> dict[str, str]:
+        """URL of each node that has an exporter, once telemetry is told who those are."""
+        targets = {r.name: r.exporter for r in self._cluster.current.nodes.values() if r.exporter}
+        self._telemetry.follow(targets, time.time())
+        return targets
 
     def _checks(self) -> list[Check]:
         graded, problems = self._folder.graded, self._scraper.problems

@@ -17,6 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from scorer.model.errors import ConfigError, UnavailableError
+from scorer.serve.http_protocol import BoundedProtocol
 
 log = structlog.get_logger(__name__)
 
@@ -81,7 +82,7 @@ class HttpDoor:
         config = uvicorn.Config(
             app,
             loop="uvloop",
-            http="httptools",
+            http=BoundedProtocol,
             ws="none",
             lifespan="off",
             interface="asgi3",

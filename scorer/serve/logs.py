@@ -13,6 +13,7 @@ def configure_logs(form: str, level: str) -> None:
         form: ``text`` or ``json``.
         level: ``debug``, ``info``, ``warning`` or ``error``.
     """
+    # Neither form shows the values of variables in tracebacks: tokens and job names are among them.
     number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -21,10 +22,14 @@ def configure_logs(form: str, level: str) -> None:
     ]
     renderer: structlog.typing.Processor
     if form == "json":
-        shared.append(structlog.processors.dict_tracebacks)
+        shared.append(
+            structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+        )
         renderer = structlog.processors.JSONRenderer()
     else:
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(number),

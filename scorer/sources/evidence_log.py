@@ -3,7 +3,6 @@
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -14,34 +13,22 @@ from scorer.model.evidence import (
     Evidence,
     GpuFacts,
     KernelMessage,
-    NodeFacts,
     Reading,
     Run,
+    RunPhase,
     Sample,
     SampleColumns,
 )
 from scorer.sources.cluster import NodeRecord
 from scorer.sources.columns import Columns, pick
+from scorer.sources.inventory import DROPPED, WHOLE_NODE, Inventory, rows_of_keys, take_inventory
 
 _DAY = 86_400.0
 _KERNEL_PER_NODE = 1_000
 _COMPACT_EVERY_S = 3_600.0
-#: No machine holds more physical GPUs; above, what the kubelet offers are slices.
-_MAX_PHYSICAL = 16
 #: 15,000 nodes with 8 GPUs, measured on four dimensions a day, for three weeks.
 _MAX_SAMPLES = 10_000_000
 _PLAIN = -1
-_DROPPED = -2
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Inventory:
-    """Nodes and their GPUs as one snapshot numbers them."""
-
-    nodes: tuple[NodeFacts, ...]
-    by_uuid: Mapping[str, tuple[str, int]]
-    by_index: Mapping[tuple[str, int], tuple[int, str]]
-    span: Mapping[str, tuple[int, int]]
 
 
 class EvidenceLog:
@@ -69,9 +56,9 @@ class EvidenceLog:
         self._compact_at = 0.0
         self._changes = 0
         self._samples_cache: tuple[object, SampleColumns, dict[str, int]] | None = None
-        self._inventory_cache: tuple[Mapping[str, NodeRecord], int, _Inventory] | None = None
+        self._inventory_cache: tuple[Mapping[str, NodeRecord], int, Inventory] | None = None
         self._rows_cache: (
-            tuple[_Inventory, dict[tuple[str, int, str], int], NDArray[np.int32], dict[int, tuple[int, int]]] | None
+            tuple[Inventory, dict[tuple[str, int, str], int], NDArray[np.int32], dict[int, tuple[int, int]]] | None
         ) = None
         self._inventory_version = 0
         self._kernel_cache: tuple[KernelMessage, ...] | None = ()
@@ -209,7 +196,8 @@ class EvidenceLog:
             rows = rows[self._columns["at"][rows] >= oldest]
             if full:
                 rows = rows[-int(0.9 * self._max_samples) :]
-            for run_id in [run.id for run in self._runs.values() if run.ended < oldest]:
+            # One that could not be taken back stays until it is: its effects do.
+            for run_id in [r.id for r in self._runs.values() if r.phase is RunPhase.REVERTED and r.ended < oldest]:
                 del self._runs[run_id]
                 self._runs_version += 1
         self._columns.take(rows)
@@ -230,38 +218,15 @@ class EvidenceLog:
         self._run_ids = {runs[r]: i for i, r in enumerate(used[plain:].tolist())}
         columns.replace("run", run - plain)
 
-    def _inventory(self, nodes: Mapping[str, NodeRecord]) -> _Inventory:
+    def _inventory(self, nodes: Mapping[str, NodeRecord]) -> Inventory:
         cache = self._inventory_cache
         if cache is not None and cache[0] is nodes and cache[1] == self._inventory_version:
             return cache[2]
-        facts = tuple(NodeFacts(r.name, self._facts(r), r.gpus, r.expected_gpus) for r in nodes.values())
-        by_uuid: dict[str, tuple[str, int]] = {}
-        by_index: dict[tuple[str, int], tuple[int, str]] = {}
-        span: dict[str, tuple[int, int]] = {}
-        row = 0
-        for node in facts:
-            span[node.name] = (row, row + len(node.gpus))
-            for gpu in node.gpus:
-                by_index[node.name, gpu.index] = (row, gpu.uuid)
-                if gpu.uuid:
-                    by_uuid[gpu.uuid] = (node.name, row)
-                row += 1
-        found = _Inventory(facts, by_uuid, by_index, span)
+        found = take_inventory(nodes, self._gpus, self._suggested)
         self._inventory_cache = (nodes, self._inventory_version, found)
         return found
 
-    def _facts(self, record: NodeRecord) -> tuple[GpuFacts, ...]:
-        """GPUs that were reported, and plain entries for those that should be there but were not."""
-        known = {gpu.index: gpu for gpu in self._gpus.get(record.name, ())} or dict(
-            self._suggested.get(record.name, {})
-        )
-        count = record.gpus if record.expected_gpus is None else record.expected_gpus
-        if not known or count <= _MAX_PHYSICAL:
-            for index in range(count):
-                known.setdefault(index, GpuFacts(index, product=record.product))
-        return tuple(known[index] for index in sorted(known))
-
-    def _sample_columns(self, inventory: _Inventory) -> tuple[SampleColumns, dict[str, int]]:
+    def _sample_columns(self, inventory: Inventory) -> tuple[SampleColumns, dict[str, int]]:
         stamp = (inventory, self._columns.size, self._runs_version)
         cache = self._samples_cache
         if cache is not None and cache[0] == stamp:
@@ -271,45 +236,27 @@ class EvidenceLog:
         gpu = rows[keys] if len(rows) else np.empty(0, np.int32)
         run = self._run_rows()[run_ids]  # -1 takes the last entry, which stands for plain
         lost = {
-            "sample-of-unknown-gpu": int((gpu == _DROPPED).sum()),
-            "sample-of-unknown-run": int((run == _DROPPED).sum()),
+            "sample-of-unknown-gpu": int((gpu == DROPPED).sum()),
+            "sample-of-unknown-run": int((run == DROPPED).sum()),
         }
         columns = self._select(gpu, run, whole)
         found = {reason: count for reason, count in lost.items() if count}
         self._samples_cache = (stamp, columns, found)
         return columns, found
 
-    def _cached_key_rows(self, inventory: _Inventory) -> tuple[NDArray[np.int32], dict[int, tuple[int, int]]]:
-        """As :meth:`_key_rows`; keys are only ever added until they are numbered afresh, in a new dictionary."""
+    def _cached_key_rows(self, inventory: Inventory) -> tuple[NDArray[np.int32], dict[int, tuple[int, int]]]:
+        """As :func:`rows_of_keys`; keys are only ever added until they are numbered afresh, in a new dictionary."""
         cache = self._rows_cache
         if cache is None or cache[0] is not inventory or cache[1] is not self._keys or len(cache[2]) != len(self._keys):
-            cache = self._rows_cache = (inventory, self._keys, *self._key_rows(inventory))
+            cache = self._rows_cache = (inventory, self._keys, *rows_of_keys(self._keys, inventory))
         return cache[2], cache[3]
 
-    def _key_rows(self, inventory: _Inventory) -> tuple[NDArray[np.int32], dict[int, tuple[int, int]]]:
-        """For each (node, index, uuid): its GPU row; ``-1`` for a whole node, whose rows are in the second result."""
-        rows = np.full(len(self._keys), _DROPPED, np.int32)
-        whole: dict[int, tuple[int, int]] = {}
-        for (node, index, uuid), key in self._keys.items():
-            if uuid and (at := inventory.by_uuid.get(uuid)) is not None:
-                if at[0] == node:
-                    rows[key] = at[1]
-            elif index >= 0:
-                at_index = inventory.by_index.get((node, index))
-                # Where the slot's GPU is known and another one, the sample is of a GPU that is gone.
-                if at_index is not None and not (uuid and at_index[1]):
-                    rows[key] = at_index[0]
-            elif not uuid and node in inventory.span:
-                rows[key] = _PLAIN
-                whole[key] = inventory.span[node]
-        return rows, whole
-
     def _run_rows(self) -> NDArray[np.int32]:
-        rows = np.full(len(self._run_ids) + 1, _DROPPED, np.int32)
+        rows = np.full(len(self._run_ids) + 1, DROPPED, np.int32)
         rows[-1] = _PLAIN
         place = {run_id: i for i, run_id in enumerate(self._runs)}
         for run_id, number in self._run_ids.items():
-            rows[number] = place.get(run_id, _DROPPED)
+            rows[number] = place.get(run_id, DROPPED)
         return rows
 
     def _select(
@@ -318,14 +265,14 @@ class EvidenceLog:
         """The columns without what is dropped; a whole node's samples are repeated for each of its GPUs."""
         c = self._columns
         plain = SampleColumns(gpu, c["dimension"], c["at"], c["value"], c["status"], run)
-        if not whole and not (gpu == _DROPPED).any() and not (run == _DROPPED).any():
+        if not whole and not (gpu == DROPPED).any() and not (run == DROPPED).any():
             return plain
-        keep = (gpu >= 0) & (run != _DROPPED)
+        keep = (gpu >= 0) & (run != DROPPED)
         if not whole:
             return pick(plain, np.flatnonzero(keep))
         repeat = keep.astype(np.int64)
         keys = c["key"]
-        spread = np.flatnonzero((gpu == _PLAIN) & (run != _DROPPED))
+        spread = np.flatnonzero((gpu == WHOLE_NODE) & (run != DROPPED))
         repeat[spread] = [whole[k][1] - whole[k][0] for k in keys[spread].tolist()]
         picked = np.repeat(np.arange(len(gpu)), repeat)
         found = pick(plain, picked)

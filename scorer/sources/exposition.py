@@ -14,6 +14,10 @@ from scorer.model.evidence import GpuFacts
 
 #: More lines than any exporter of one node sends; the rest is not read.
 MAX_LINES = 200_000
+#: As for probe reports: no node has a GPU beyond it.
+_MAX_INDEX = 1023
+_INDEX_DIGITS = len(str(_MAX_INDEX))
+_MAX_LABEL = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +80,14 @@ def parse_scrape(text: str) -> Scrape:
             dropped["unknown-metric"] += 1
             continue
         labels = sample.labels
-        index, uuid = _index(labels), labels.get("UUID") or labels.get("gpu_uuid") or ""
+        index, uuid = _index(labels), (labels.get("UUID") or labels.get("gpu_uuid") or "")[:_MAX_LABEL]
         if index < 0 and not uuid:
             dropped["no-gpu"] += 1
             continue
-        hostname = hostname or labels.get("Hostname") or labels.get("hostname") or ""
+        hostname = hostname or (labels.get("Hostname") or labels.get("hostname") or "")[:_MAX_LABEL]
         if index >= 0 and index not in gpus:
             gpus[index] = _facts(index, uuid, labels)
-        value = clean(known, sample.value)
+        value = clean(known, _number(sample.value))
         if math.isnan(value):
             dropped["sentinel"] += 1
         _merge(values, (index, uuid, known.id), part="GPU_I_ID" in labels, value=value)
@@ -113,28 +117,37 @@ def _samples(text: str, dropped: Counter[str]) -> Iterator[PromSample]:
     """All samples; where the body as a whole does not parse, those of the lines that do."""
     try:
         yield from [s for family in text_string_to_metric_families(text) for s in family.samples]
-    except ValueError:
+    except (ValueError, OverflowError):
         for line in text.splitlines():
             if not line.strip() or line.startswith("#"):
                 continue
             try:
                 yield from [s for family in text_string_to_metric_families(line + "\n") for s in family.samples]
-            except ValueError:
+            except (ValueError, OverflowError):
                 dropped["bad-line"] += 1
 
 
 def _index(labels: Mapping[str, str]) -> int:
     text = labels.get("gpu", "")
-    return int(text) if text.isascii() and text.isdigit() else -1
+    index = int(text) if text.isascii() and text.isdigit() and len(text) <= _INDEX_DIGITS else -1
+    return index if index <= _MAX_INDEX else -1
+
+
+def _number(value: float) -> float:
+    """A whole number may have come as an integer of any size."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _facts(index: int, uuid: str, labels: Mapping[str, str]) -> GpuFacts:
     return GpuFacts(
         index=index,
         uuid=uuid,
-        product=labels.get("modelName", ""),
-        pci_bus_id=labels.get("pci_bus_id", ""),
-        driver=labels.get("DCGM_FI_DRIVER_VERSION") or labels.get("DCGM_FI_SYSTEM_DRIVER_VERSION") or "",
+        product=labels.get("modelName", "")[:_MAX_LABEL],
+        pci_bus_id=labels.get("pci_bus_id", "")[:_MAX_LABEL],
+        driver=(labels.get("DCGM_FI_DRIVER_VERSION") or labels.get("DCGM_FI_SYSTEM_DRIVER_VERSION") or "")[:_MAX_LABEL],
     )
 
 

@@ -65,7 +65,6 @@ class _Grading(_Strict, frozen=True):
     min_peers: Annotated[int, Meta(ge=2)] | None = None
     min_peer_nodes: Annotated[int, Meta(ge=1)] | None = None
     fault_window_s: _Positive | None = None
-    confirm_probes: Annotated[int, Meta(ge=1, le=3)] | None = None
 
 
 class _Placement(_Strict, frozen=True):

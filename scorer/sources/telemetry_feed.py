@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import chain
 
 from scorer.model.errors import InputError
@@ -31,6 +31,7 @@ class TelemetryFeed:
         self._trackers: dict[str, TelemetryTracker] = {}
         self._readings: dict[str, tuple[Reading, ...]] = {}
         self._dropped: dict[str, Mapping[str, int]] = {}
+        self._awaited: dict[str, float] = {}
 
     def handle(self, node: str, page: str, at: float) -> None:
         """Take in a scrape.
@@ -72,19 +73,31 @@ class TelemetryFeed:
                 tracker.restore(found, scraped[node])
                 self._readings[node] = tracker.readings
 
-    def forget_others(self, nodes: Container[str]) -> None:
-        """Drop what is known of nodes that are no longer there."""
+    def follow(self, nodes: Collection[str], now: float) -> None:
+        """Say whose exporters are to be scraped; what is known of others is dropped, as nothing will correct it.
+
+        Args:
+            nodes: those that have one.
+            now: Unix seconds. New ones are waited for since then: an exporter that never answered goes stale as one
+                that stopped does, and the time before a start of ours is not held against any.
+        """
         with self._lock:
-            for node in [name for name in self._trackers if name not in nodes]:
+            self._awaited = {node: self._awaited.get(node, now) for node in nodes}
+            for node in [name for name in self._trackers if name not in self._awaited]:
                 del self._trackers[node]
                 self._readings.pop(node, None)
                 self._dropped.pop(node, None)
 
     def standing(self) -> tuple[tuple[Reading, ...], dict[str, float], dict[str, int]]:
-        """Readings as they stand, time of each node's last good scrape, and counts of what the last scrapes wasted."""
+        """Readings as they stand, since when each node's exporter has said nothing, and counts of what was wasted.
+
+        That time is the last good scrape's, or where that is later, when the exporter began to be followed.
+        """
         with self._lock:
             readings = tuple(chain.from_iterable(self._readings.values()))
-            scraped = {node: tracker.scraped for node, tracker in self._trackers.items()}
+            scraped = dict(self._awaited)
+            for node, tracker in self._trackers.items():
+                scraped[node] = max(tracker.scraped, scraped.get(node, tracker.scraped))
             dropped: Counter[str] = Counter()
             for counts in self._dropped.values():
                 dropped.update(counts)

@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import reprlib
+import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +30,16 @@ except ImportError:  # pragma: no cover - depends on the build
 class _StrictLoader(_Loader):
     """Refuses a key that is given twice: YAML's habit of keeping the last one hides mistakes."""
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401 - any value of YAML
+        try:
+            return super().construct_object(node, deep=deep)
+        except (AttributeError, LookupError, ValueError, OverflowError):
+            # What PyYAML's own constructors raise for a value that does not fit its tag, such as !!bool maybe.
+            what = reprlib.repr(node.value) if isinstance(node, yaml.ScalarNode) else "this"
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{what} is no {node.tag.rpartition(':')[2]}", node.start_mark
+            ) from None
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
@@ -44,9 +56,13 @@ def read_bounded(path: Path, max_bytes: int) -> bytes:
     """Read a file.
 
     Raises:
-        ConfigError: if it cannot be read or has more than ``max_bytes``.
+        ConfigError: if it cannot be read, is a pipe or a device, or has more than ``max_bytes``.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigError(
+                f"{path}: is not a regular file; it is read again when it changes, so name a file on disk"
+            )
         with path.open("rb") as file:
             data = file.read(max_bytes + 1)
     except OSError as error:
@@ -79,7 +95,7 @@ def decode_yaml(path: Path, data: bytes, kind: str, target: type[T]) -> T:
         raise ConfigError(f"{path}: must be a mapping that begins with apiVersion: {API_VERSION} and kind: {kind}")
     for key, wanted in (("apiVersion", API_VERSION), ("kind", kind)):
         if document.get(key) != wanted:
-            raise ConfigError(f"{path}: {key} is {document.get(key)!r}; it must be {wanted}")
+            raise ConfigError(f"{path}: {key} is {reprlib.repr(document.get(key))}; it must be {wanted}")
     try:
         return msgspec.convert(document, target)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -150,8 +166,14 @@ class WatchedFile(Generic[T]):
 
     def _run(self, changed: Callable[[], None]) -> None:
         while not self._stop.wait(self._poll_s):
-            if self.poll():
-                changed()
+            try:
+                if self.poll():
+                    changed()
+            except Exception:
+                # A fault of ours: said, and the next change is still seen.
+                self.failures += 1
+                self.problem = "it could not be taken over; the log says why"
+                log.exception("file not taken over", path=str(self._path))
 
     def _stat(self) -> tuple[int, ...]:
         try:
@@ -162,6 +184,8 @@ class WatchedFile(Generic[T]):
 
     def _hash(self) -> bytes:
         try:
+            if not self._path.is_file():  # of a pipe or a device the end may never come
+                return b""
             with self._path.open("rb") as file:
                 return hashlib.file_digest(file, "sha256").digest()
         except OSError:

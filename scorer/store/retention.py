@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from sqlite3 import Connection
 
+from scorer.model.evidence import RunPhase
+
 _SLICE = 20_000
 _DAY = 86_400.0
 
@@ -12,7 +14,7 @@ class Retention:
     """How much is kept; the oldest goes first."""
 
     max_age_s: float = 30 * _DAY
-    """Older samples, kernel messages and finished runs are removed."""
+    """Older samples, kernel messages and reverted runs are removed."""
     max_bytes: int = 8 * 1024**3
     """Bound of the file's used pages. 5 million samples take about 1.5 GB."""
     every_s: float = 600.0
@@ -35,5 +37,6 @@ def prune(connection: Connection, retention: Retention, now: float) -> int:
         " (SELECT node, at, text FROM kernel WHERE at < ? OR ? ORDER BY at LIMIT ?)",
         (before, over, _SLICE),
     )
-    connection.execute("DELETE FROM run WHERE ended IS NOT NULL AND ended < ?", (before,))
+    # A run that could not be taken back stays until it is: its effects do.
+    connection.execute("DELETE FROM run WHERE phase = ? AND ended < ?", (RunPhase.REVERTED.value, before))
     return int(removed == _SLICE)

@@ -183,10 +183,23 @@ def test_telemetry_goes_on_where_it_stood() -> None:
     second.handle("gpu-0", page.format(79), 145.0)
     (found,) = second.standing()[0]
     assert (found.value, found.previous, found.since, found.at) == (79.0, 0.0, 115.0, 145.0)
-    second.forget_others({"gpu-1"})
-    assert second.standing() == ((), {}, {})
+    second.follow({"gpu-1"}, 150.0)
+    assert second.standing() == ((), {"gpu-1": 150.0}, {})
     node = log.evidence(150.0, {"gpu-0": NodeRecord("gpu-0", gpus=2)}).nodes[0]
     assert [(g.index, g.uuid, g.product) for g in node.gpus] == [(0, "GPU-a", "H100"), (1, "", "")]
+
+
+def test_an_exporter_that_never_answered_goes_stale_and_a_start_is_not_held_against_one() -> None:
+    feed = TelemetryFeed(lambda: None, EvidenceLog().suggest_gpus)
+    page = 'DCGM_FI_DEV_XID_ERRORS{gpu="0",UUID="GPU-a",modelName="H100"} 0\n'
+    feed.restore((), {"gpu-0": 100.0})
+    feed.follow({"gpu-0", "gpu-1"}, 9_000.0)
+    feed.follow({"gpu-0", "gpu-1"}, 9_500.0)
+    assert feed.standing()[1] == {"gpu-0": 9_000.0, "gpu-1": 9_000.0}
+    feed.handle("gpu-0", page, 9_600.0)
+    assert feed.standing()[1] == {"gpu-0": 9_600.0, "gpu-1": 9_000.0}
+    feed.follow({"gpu-0"}, 9_700.0)
+    assert feed.standing()[1] == {"gpu-0": 9_600.0}
 
 
 def test_metrics_are_of_the_board_as_it_is(bench: Bench) -> None:

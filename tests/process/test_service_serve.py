@@ -138,6 +138,7 @@ def test_health_page_metrics_and_paths_that_are_not(server: Running) -> None:
     assert "gpugrade_build_info" in metrics
     assert "_created" not in metrics
     assert server.get("/nowhere")[0] == 404
+    assert server.get("/?" + "&".join("a" * 30)) == (400, "too many parameters\n")
 
 
 def test_health_and_reflection_over_grpc(server: Running) -> None:

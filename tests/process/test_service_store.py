@@ -238,8 +238,13 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 def test_the_old_is_pruned_and_the_size_is_bounded(tmp_path: Path) -> None:
     store = SampleStore.open(tmp_path / "s.db", retention=Retention(max_age_s=500, every_s=0.05))
+    ended = NOW - 900
+    runs = [Run(phase.value, "gpu-0", "k", (), phase, ended - 9, ended) for phase in list(RunPhase)[1:]]
+    store.write(Batch("gpu-0", runs=tuple(runs))).result(10)
     store.write(batch(0, 1000)).result(10)
     until(lambda: count(store) < 1000, "what is older than 500 s goes")
+    until(lambda: len(store.history().runs) < 2, "a reverted run goes")
+    assert [run.phase for run in store.history().runs] == [RunPhase.FAILED_REVERT]
     oldest = min(row[4] for rows in store.sample_rows(0) for row in rows)
     assert oldest >= NOW - 500
     store.close()

@@ -12,7 +12,7 @@ from scorer.grading.rules import RULES, XID_RULES
 from scorer.grading.xid import CATALOGUE, Severity, look_up
 from scorer.model.board import Action
 from scorer.model.dimension import Dimension
-from scorer.model.evidence import LinkState, SampleStatus
+from scorer.model.evidence import LinkState, Run, RunPhase, SampleStatus
 from scorer.model.grade import Grade
 from scorer.model.policy import GradingPolicy
 from tests.grading_fleet import HOUR, NOW, Fleet
@@ -164,6 +164,46 @@ def test_a_reading_that_is_too_old_says_nothing() -> None:
     fleet = Fleet().quiet()
     fleet.read(m.DBE_VOLATILE, 1.0, age_s=3600, since_s=7200)
     assert set(grades(judge(fleet))) == {Grade.GREEN}
+
+
+def test_a_signal_that_comes_and_goes_counts_for_its_window() -> None:
+    def with_reasons(value: float, now: float) -> Fleet:
+        fleet = Fleet().quiet()
+        fleet.read(m.EVENT_REASONS, value, gpu=4, age_s=NOW - now)
+        return fleet
+
+    hot = fold(with_reasons(0x48, NOW).evidence(), POLICY, NOW)
+    grade_of, board = {}, hot
+    for minutes in (5, 50, 70):
+        at = NOW + 60 * minutes
+        board = fold(with_reasons(0x0, at).evidence(), POLICY, at, board)
+        found = explain_node(board, 0, POLICY)
+        grade_of[minutes] = max(grades(found))
+        if minutes == 50:
+            assert "; last seen 50 min ago" in found.jobs[0].reasons[0]
+    assert grade_of == {5: Grade.YELLOW, 50: Grade.YELLOW, 70: Grade.GREEN}
+
+
+def test_a_signal_of_a_reverted_experiment_does_not_linger() -> None:
+    fleet = Fleet().quiet()
+    fleet.read(m.EVENT_REASONS, 0x48, gpu=4)
+    hot = fold(fleet.evidence(), POLICY, NOW)
+    after = Fleet().quiet()
+    after.runs.append(Run("r1", "n0", "gpu-throttle", (4,), RunPhase.REVERTED, NOW - 900, NOW - 10))
+    after.sample(0, 4, Dimension.COMPUTE, 1.0, age_h=0.0)
+    assert set(grades(explain_node(fold(after.evidence(), POLICY, NOW + 60, hot), 0, POLICY))) == {Grade.GREEN}
+
+
+def test_what_holds_until_a_reset_outlives_its_exporter() -> None:
+    """A dead exporter makes a node unknown; it must not make a red one pass."""
+    fleet = Fleet().quiet()
+    fleet.read(m.DBE_VOLATILE, 1.0, age_s=3600, since_s=7200)
+    fleet.read(m.EVENT_REASONS, 0x88, gpu=1, age_s=3600, since_s=7200)
+    fleet.scraped["n0"] = NOW - 3600
+    found = judge(fleet)
+    assert set(grades(found)) == {Grade.RED}
+    assert found.bad_gpus == (0,)
+    assert any("no good scrape for 60 min" in f.text for f in found.findings)
 
 
 def test_a_contained_error_explains_its_ecc_count() -> None:

@@ -68,6 +68,28 @@ def test_blanks_and_impossible_numbers_are_missing(value: object) -> None:
     assert scrape.dropped["sentinel"] == 1
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 9\n'.replace("9", "9" * 400),
+        'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 45 ' + "9" * 400 + "\n",
+    ],
+    ids=["a value without bounds", "a time without bounds"],
+)
+def test_numbers_without_bounds_cost_only_their_own_line(bad: str) -> None:
+    scrape = parse_scrape(bad + line("DCGM_FI_DEV_XID_ERRORS", 0, gpu=1))
+    assert values(scrape)[1, m.XID] == 0.0
+    assert math.isnan(values(scrape).get((0, m.TEMPERATURE), math.nan))
+    assert sum(scrape.dropped.values()) == 1
+
+
+@pytest.mark.parametrize("gpu", ["9" * 5000, "99999999999", "1024", "-1", "\u00b2"])
+def test_an_index_that_no_gpu_has_is_none(gpu: str) -> None:
+    text = f'DCGM_FI_DEV_GPU_TEMP{{gpu="{gpu}"}} 45\n' + line("DCGM_FI_DEV_GPU_TEMP", 46, gpu=1023)
+    scrape = parse_scrape(text)
+    assert (values(scrape), scrape.dropped) == ({(1023, m.TEMPERATURE): 46.0}, {"no-gpu": 1})
+
+
 def test_a_line_cut_off_never_becomes_a_value() -> None:
     whole = line("DCGM_FI_DEV_GPU_TEMP", 45) + line("DCGM_FI_DEV_XID_ERRORS", 790)
     scrape = parse_scrape(whole[:-2])

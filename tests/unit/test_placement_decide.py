@@ -81,6 +81,32 @@ def test_tolerant_jobs_leave_fast_and_whole_nodes_free() -> None:
     assert found["slow-partial"] > found["slow"] > found["fast"] >= 70
 
 
+def test_tolerant_jobs_take_first_what_stricter_jobs_cannot_use() -> None:
+    nodes = {"dark": float("nan"), "fast": 0.97, "slower": 1.04, "warned": 1.08, "spoilt": 1.16, "used": 0.97}
+    found = scores(world_of(nodes, free={"used": 2}), pod_facts(1), list(nodes))
+    order = sorted(nodes, key=lambda n: -found[n])
+    assert order[:1] == ["spoilt"]
+    assert set(order[1:3]) == {"warned", "used"}
+    assert order[3:] == ["slower", "dark", "fast"]
+    # As the scheduler's door tells them apart.
+    assert {n: s // 10 for n, s in found.items()} == {
+        "spoilt": 9,
+        "warned": 8,
+        "used": 8,
+        "slower": 7,
+        "dark": 7,
+        "fast": 7,
+    }
+
+
+def test_for_tolerant_jobs_unknown_counts_as_typical_whole_or_in_part() -> None:
+    nodes = {"typical": 1.0, "dark": float("nan"), "used": 1.0, "dark-used": float("nan"), "yellow": 1.3}
+    found = scores(world_of(nodes, free={"used": 2, "dark-used": 2}), pod_facts(1), list(nodes))
+    assert found["dark"] == found["typical"]
+    assert found["dark-used"] == found["used"]
+    assert found["yellow"] < found["dark"]
+
+
 def test_partial_nodes_come_before_whole_ones_among_equals() -> None:
     found = scores(world_of({"whole": 1.0, "partial": 1.0}, free={"partial": 4}), pod_facts(2), ["whole", "partial"])
     assert found["partial"] > found["whole"]

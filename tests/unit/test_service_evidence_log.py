@@ -44,6 +44,14 @@ def test_the_uuid_wins_over_the_index_and_a_gone_gpu_is_dropped() -> None:
     assert log.evidence(NOW, NODES).dropped == {"sample-of-unknown-gpu": 2}
 
 
+def test_no_node_takes_anothers_gpu_by_naming_it() -> None:
+    log = EvidenceLog()
+    log.set_gpus("gpu-0", (GpuFacts(0, "GPU-a"), GpuFacts(1, "GPU-b")))
+    log.set_gpus("gpu-1", (GpuFacts(0, "GPU-a"), GpuFacts(1, "GPU-d")))
+    log.add_samples([Sample("a", NOW - 3, "gpu-0", 0, "GPU-a", Dimension.COMPUTE, 1.0)])
+    assert gpu_rows(log) == [(0, NOW - 3)]
+
+
 def test_a_gpu_that_was_exchanged_leaves_its_samples_behind() -> None:
     log = EvidenceLog()
     log.set_gpus("gpu-0", (GpuFacts(0, "GPU-a"), GpuFacts(1, "GPU-b")))
@@ -107,11 +115,12 @@ def test_missing_gpus_have_rows_but_slices_do_not() -> None:
 def test_the_old_is_forgotten() -> None:
     log = EvidenceLog(retention_s=100)
     log.add_samples([sample("a", NOW - 300, "gpu-0"), sample("b", NOW - 50, "gpu-1")])
-    log.add_runs([Run("old", "gpu-0", "k", (), RunPhase.REVERTED, NOW - 400, NOW - 300)])
+    failed = Run("failed", "gpu-0", "k", (), RunPhase.FAILED_REVERT, NOW - 400, NOW - 300)
+    log.add_runs([Run("old", "gpu-0", "k", (), RunPhase.REVERTED, NOW - 400, NOW - 300), failed])
     log.add_kernel([KernelMessage("gpu-0", NOW - 300, "old"), KernelMessage("gpu-0", NOW, "new")])
     found = log.evidence(NOW, NODES)
     assert gpu_rows(log) == [(2, NOW - 50)]
-    assert found.runs == ()
+    assert found.runs == (failed,)
     assert [m.text for m in found.kernel] == ["new"]
     log.add_samples([sample("c", NOW - 1, "gpu-0")])
     assert gpu_rows(log) == [(2, NOW - 50), (0, NOW - 1)]

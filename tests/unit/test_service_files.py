@@ -56,6 +56,21 @@ def test_a_fleet_becomes_a_view(tmp_path: Path) -> None:
         ),
         (HEAD + "nodes: [{name: a, gpus: 8, exporter: 'file:///etc/passwd'}]", "must be an http or https URL"),
         (HEAD + "nodes: [{name: a, gpus: 8, exporter: 'http://h:99999/'}]", "is not a URL"),
+        (HEAD + "nodes: [{name: !!bool maybe, gpus: 8}]", "is not YAML: 'maybe' is no bool .*line 3"),
+        (HEAD + "nodes: [{name: !!timestamp x, gpus: 8}]", "'x' is no timestamp"),
+        (HEAD + "nodes: [{name: !!float '', gpus: 8}]", "'' is no float"),
+        (
+            "a: &a [x, x]\n"
+            + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
+            + "kind: *i",
+            "apiVersion is None",
+        ),
+        (
+            "a: &a [x, x]\n"
+            + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
+            + "apiVersion: *i",
+            "apiVersion is .*must be",
+        ),
         (HEAD + "nodes: [{name: a, gpus: 8, probeTokenSha256: abc}]", "probeTokenSha256"),
         (
             HEAD + "nodes: [{name: a, gpus: 8}]\npods: [{name: p, node: b, gpus: 1}]",
@@ -101,6 +116,36 @@ def test_a_changed_file_is_followed_and_a_bad_one_is_not(tmp_path: Path) -> None
     assert source.current.view.version > first.view.version
     assert source.problem == ""
     source.stop()
+
+
+def test_a_pipe_is_no_file_to_follow(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="is not a regular file"):
+        FleetFileSource(tmp_path / "pipe")
+
+
+def test_a_fault_of_the_reader_is_told_and_the_next_change_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text("1")
+    taken: list[int] = []
+
+    def parse(source: Path) -> int:
+        value = int(source.read_text())
+        if value == 2:
+            raise ZeroDivisionError
+        return value
+
+    file = WatchedFile(path, parse, poll_s=0.01)
+    file.start(lambda: taken.append(file.current))
+    try:
+        path.write_text("2")
+        until(lambda: file.problem, "the fault being told")
+        assert file.current == 1
+        path.write_text("33")
+        until(lambda: taken == [33], "the next change")
+        assert not file.problem
+    finally:
+        file.stop()
 
 
 def test_a_touched_file_is_not_a_changed_one(tmp_path: Path) -> None:
@@ -179,7 +224,6 @@ def test_mistakes_in_settings_are_named(tmp_path: Path, text: Any, says: Any) ->
             max_probe_age_s=st.floats(1, 1e7),
             stale_telemetry_s=st.floats(1, 1e5),
             min_peers=st.integers(2, 100),
-            confirm_probes=st.integers(1, 3),
         ),
         st.builds(
             PlacementPolicy,
