@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from chaos_probe.devices.tool import on_path, run_tool
+from chaos_probe.devices.tool import on_path, run_tool, visible
 from chaos_probe.errors import ToolError
 from chaos_probe.halt import Halt
 from chaos_probe.records import Gpu
@@ -94,13 +94,15 @@ class GpuBurn:
         return cls(path) if path else None
 
     def burn(
-        self, seen: Sequence[Gpu], one: Gpu | None, seconds: float, precision: str = "tensor", halt: Halt | None = None
+        self, gpus: Sequence[Gpu], seconds: float, precision: str = "tensor", halt: Halt | None = None
     ) -> list[BurnReading]:
-        """Burn one GPU, or all of them at once where none is named.
+        """Burn these GPUs at once and return what was shown, one reading for each in their order.
+
+        The program is shown nothing else, and it is not asked for a number (``-i``): what a number means changes when a
+        GPU is lost.
 
         Args:
-            seen: all that CUDA can see, in the order in which it is to number them.
-            one: the one to burn.
+            gpus: which.
             seconds: how long.
             precision: a key of :data:`PRECISION_FLAGS`.
             halt: ends it early.
@@ -109,12 +111,8 @@ class GpuBurn:
             ToolTimeoutError: it did not come back.
             ToolError: it printed no progress at all.
         """
-        argv = [self._path, *PRECISION_FLAGS[precision]]
-        if one is not None:
-            argv += ["-i", str([gpu.index for gpu in seen].index(one.index))]
-        argv.append(str(max(1, round(seconds))))
-        env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in seen)}
-        result = run_tool(argv, timeout_s=seconds + START_MARGIN_S, halt=halt, env=env)
+        argv = [self._path, *PRECISION_FLAGS[precision], str(max(1, round(seconds)))]
+        result = run_tool(argv, timeout_s=seconds + START_MARGIN_S, halt=halt, env=visible(gpus))
         readings = parse_burn(result.out + "\n" + result.err)
         if not readings:
             raise ToolError(result.complaint)

@@ -13,6 +13,7 @@ from typing import IO
 
 from chaos_probe.errors import HaltedError, ToolError, ToolTimeoutError
 from chaos_probe.halt import Halt
+from chaos_probe.records import Gpu
 
 MAX_OUTPUT = 8 << 20
 _POLL_S = 0.2
@@ -38,6 +39,19 @@ class ToolResult:
 def on_path(*names: str) -> str | None:
     """Return the first of these programs that is on PATH, as a full path."""
     return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def visible(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """Return the environment that lets a CUDA program see these GPUs only, numbered in this order.
+
+    By UUID alone: CUDA does not count a GPU that is lost, so that behind one a number means another GPU.
+
+    Raises:
+        ToolError: one of them does not tell its UUID.
+    """
+    if nameless := [str(gpu.index) for gpu in gpus if not gpu.uuid]:
+        raise ToolError(f"GPU {', '.join(nameless)} does not tell its UUID, so a program cannot be kept to it")
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus)}
 
 
 def run_tool(

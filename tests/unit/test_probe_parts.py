@@ -32,7 +32,7 @@ from chaos_probe.devices.numa import numa_node_of, numa_nodes, pinned_triad
 from chaos_probe.devices.nvbandwidth import parse_nvbandwidth
 from chaos_probe.devices.nvidia_smi import NvidiaSmi, parse_csv
 from chaos_probe.devices.nvml import Nvml, find_telemetry
-from chaos_probe.devices.tool import run_tool
+from chaos_probe.devices.tool import run_tool, visible
 from chaos_probe.devices.triad import measure_triad
 from chaos_probe.errors import HaltedError, JournalError, SpoolError, ToolError, ToolTimeoutError, UsageError
 from chaos_probe.experiments import EXPERIMENTS
@@ -158,6 +158,22 @@ def test_a_halt_implies_its_child_but_not_the_reverse() -> None:
     parent.tell("SIGTERM received", by_signal=True)
     assert (second.reason, second.by_signal) == ("SIGTERM received", True)
     assert parent.child().told()
+
+
+def test_a_program_is_kept_to_gpus_by_uuid_alone(tmp_path: Path) -> None:
+    others = [Gpu(3, "GPU-3"), Gpu(1, "GPU-1")]
+    assert visible(others) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "GPU-3,GPU-1"}
+    with pytest.raises(ToolError, match="GPU 2 does not tell its UUID"):
+        visible([GPU, Gpu(2)])
+
+
+def test_a_lost_gpu_is_measured_by_no_library() -> None:
+    # Its number would be that of the next GPU that CUDA counts, which may have a job.
+    cuda = Cuda("torch", None, None)
+    found = [cuda.compute([Gpu(1)], [GPU, Gpu(1)], 1.0, "tensor", Halt())]
+    found += [cuda.memory([Gpu(1)], 1.0, Halt()) or [], cuda.pcie([Gpu(1)], 1.0, Halt()) or []]
+    assert [[(one.status, one.value) for one in each] for each in found] == [[("failed", None)]] * 3
+    assert all("lost" in one.detail for each in found for one in each)
 
 
 # Guard.
