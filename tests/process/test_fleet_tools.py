@@ -309,7 +309,11 @@ def test_an_injected_xid_stays_until_the_hostengine_restarts(tool: Tool, fleet: 
     tool("dcgmi", "health", "-s", "a")
     assert json.loads(tool("dcgmi", "health", "-c", "-j"))["body"] == {"Overall Health": {"value": "Healthy"}}
     tool("dcgmi", "health", "--clear")
-    assert "Invalid health watch" in tool("dcgmi", "health", "-s", "z", status=255)
+    for wrong in ("z", "am", "mm"):
+        assert "Invalid health watch" in tool("dcgmi", "health", "-s", wrong, status=255)
+    tool("dcgmi", "health", "-s", "x")
+    # ConnectX has a letter and no line; SM has a line and no letter.
+    assert "On" not in tool("dcgmi", "health", "-f")
 
 
 @pytest.mark.parametrize("name", ["nvidia-smi", "dcgmi", "gpu_burn", "nvbandwidth"])
