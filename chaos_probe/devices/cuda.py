@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from chaos_probe.devices.gpu_burn import GpuBurn
 from chaos_probe.devices.nvbandwidth import DEVICE_TO_HOST, HOST_TO_DEVICE, LOCAL_COPY, NvBandwidth
 from chaos_probe.devices.tool import run_tool, visible
-from chaos_probe.errors import ToolError, ToolTimeoutError
+from chaos_probe.errors import ToolError, ToolTimeoutError, ToolUnusableError
 from chaos_probe.halt import Halt
 from chaos_probe.records import Gpu, SampleStatus
 
@@ -26,7 +26,13 @@ class Measured:
 
     @classmethod
     def failed(cls, error: Exception) -> "Measured":
-        """Return the failure that an error is."""
+        """Return the failure that an error is: of the GPU, unless the means itself is unusable.
+
+        Raises:
+            ToolUnusableError: the error is one: it says nothing of the GPU, and must not be held against it.
+        """
+        if isinstance(error, ToolUnusableError):
+            raise error
         timeout = isinstance(error, ToolTimeoutError)
         return cls(None, SampleStatus.TIMEOUT if timeout else SampleStatus.FAILED, str(error))
 
@@ -187,6 +193,10 @@ class Cuda:
             found = json.loads(result.out)
         except ValueError:
             raise ToolError(result.complaint) from None
+        if "unusable" in found:
+            raise ToolUnusableError(
+                f"{self.library} cannot be used: {found['unusable']}; install it anew, or remove it"
+            )
         if "error" in found:
             raise ToolError(f"{self.library} on GPU {gpu.index}: {found['error']}")
         return {str(key): float(value) for key, value in found.items()}
