@@ -3,7 +3,8 @@
 ProbeError
 ├── UsageError          a person or a file asked for something that does not exist or makes no sense (exit 2)
 ├── ToolError           a program of the node failed, is absent or said something that cannot be read
-│   └── ToolTimeoutError it did not finish in time
+│   ├── ToolTimeoutError it did not finish in time
+│   └── ToolUnusableError it cannot work here at all: that says nothing of any GPU
 ├── RefusedError        the guard, or the state of the machine, forbids the run (exit 1)
 ├── HaltedError         the run was told to stop: a signal, a ceiling, the kill switch
 ├── JournalError        the journal cannot be kept or read
@@ -25,6 +26,10 @@ class ToolError(ProbeError):
 
 class ToolTimeoutError(ToolError):
     """A program of the node did not finish in time and was ended."""
+
+
+class ToolUnusableError(ToolError):
+    """A program of the node cannot work here, whatever the GPUs are like: it does not start, or a part is missing."""
 
 
 class RefusedError(ProbeError):

@@ -52,6 +52,21 @@ def _passing(error: Exception) -> bool:
     return isinstance(error, grpc.RpcError) and error.code() in _PASSING
 
 
+def channel_to(settings: ReportSettings) -> grpc.Channel:
+    """Open a channel to the scorer: TLS where certificates are named, else plain.
+
+    Raises:
+        UsageError: the certificates cannot be read.
+    """
+    if not settings.ca_file:
+        return grpc.insecure_channel(settings.to)
+    try:
+        authority = Path(settings.ca_file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{settings.ca_file} cannot be read: {error.strerror}") from error
+    return grpc.secure_channel(settings.to, grpc.ssl_channel_credentials(authority))
+
+
 class Sender:
     """Sends what waits, in a thread of its own while started, or at once by :meth:`flush`."""
 
@@ -70,14 +85,7 @@ class Sender:
         self._thread: threading.Thread | None = None
         self._flushing = threading.Lock()
         self.counts = Counts()
-        if settings.ca_file:
-            try:
-                authority = Path(settings.ca_file).read_bytes()
-            except OSError as error:
-                raise UsageError(f"{settings.ca_file} cannot be read: {error.strerror}") from error
-            self._channel = grpc.secure_channel(settings.to, grpc.ssl_channel_credentials(authority))
-        else:
-            self._channel = grpc.insecure_channel(settings.to)
+        self._channel = channel_to(settings)
         self._stub = probe_pb2_grpc.ProbeIngestStub(self._channel)
 
     def start(self) -> None:

@@ -127,13 +127,17 @@ def _scorer(settings: Settings) -> Iterator[Finding]:
             return
     import grpc  # noqa: PLC0415 - only where a scorer is named
 
-    with grpc.insecure_channel(report.to) as channel:
+    from chaos_probe.report import channel_to  # noqa: PLC0415 - likewise
+
+    how = "with TLS" if report.ca_file else "without TLS"
+    with channel_to(report) as channel:
         try:
             grpc.channel_ready_future(channel).result(_CONNECT_S)
         except grpc.FutureTimeoutError:
-            yield Finding("scorer", "absent", f"{report.to} does not answer", "reports wait in the queue until it does")
+            remedy = "reports wait in the queue until it does; see that both sides agree on TLS (--ca-file)"
+            yield Finding("scorer", "absent", f"{report.to} does not answer {how}", remedy)
         else:
-            yield Finding("scorer", "ok", f"{report.to} answers")
+            yield Finding("scorer", "ok", f"{report.to} answers {how}")
 
 
 def _experiments(settings: Settings, machine: Machine) -> Iterator[Finding]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from chaos_probe.devices.gpu_burn import GpuBurn
 from chaos_probe.devices.nvbandwidth import DEVICE_TO_HOST, HOST_TO_DEVICE, LOCAL_COPY, NvBandwidth
-from chaos_probe.devices.tool import run_tool
-from chaos_probe.errors import ToolError, ToolTimeoutError
+from chaos_probe.devices.tool import run_tool, visible
+from chaos_probe.errors import ToolError, ToolTimeoutError, ToolUnusableError
 from chaos_probe.halt import Halt
 from chaos_probe.records import Gpu, SampleStatus
 
@@ -26,7 +26,13 @@ class Measured:
 
     @classmethod
     def failed(cls, error: Exception) -> "Measured":
-        """Return the failure that an error is."""
+        """Return the failure that an error is: of the GPU, unless the means itself is unusable.
+
+        Raises:
+            ToolUnusableError: the error is one: it says nothing of the GPU, and must not be held against it.
+        """
+        if isinstance(error, ToolUnusableError):
+            raise error
         timeout = isinstance(error, ToolTimeoutError)
         return cls(None, SampleStatus.TIMEOUT if timeout else SampleStatus.FAILED, str(error))
 
@@ -70,13 +76,13 @@ class Cuda:
             ToolError: there is nothing to burn with.
         """
         if self.library:
-            return [self._compute_worker(gpu, seconds, precision, halt) for gpu in gpus]
+            return [self._compute_worker(gpu, seconds, precision, halt) if gpu.uuid else LOST for gpu in gpus]
         if self.burn is None:
             raise ToolError("nothing here can burn a GPU; install CuPy, PyTorch or gpu_burn")
         seen = [gpu for gpu in every if gpu.uuid]
         together: list[Measured] | None = None
         if len(gpus) > 1 and {gpu.index for gpu in gpus} >= {gpu.index for gpu in seen}:
-            together = self._burn(self.burn, every, None, seconds, precision, halt)
+            together = self._burn(self.burn, seen, seconds, precision, halt)
         found: list[Measured] = []
         for gpu in gpus:
             if gpu not in seen:
@@ -84,29 +90,26 @@ class Cuda:
             elif together is not None:
                 found.append(together[seen.index(gpu)])
             else:
-                found += self._burn(self.burn, every, gpu, seconds, precision, halt) or []
+                alone = self._burn(self.burn, [gpu], seconds, precision, halt)
+                found += alone or [
+                    Measured(None, SampleStatus.FAILED, "gpu_burn shows other GPUs than the one to burn")
+                ]
         return found
 
     def _burn(
-        self, burn: GpuBurn, every: Sequence[Gpu], one: Gpu | None, seconds: float, precision: str, halt: Halt
+        self, burn: GpuBurn, gpus: Sequence[Gpu], seconds: float, precision: str, halt: Halt
     ) -> list[Measured] | None:
-        """Burn one GPU, or all that the driver sees, and give a result for each of these in order.
+        """Burn these GPUs at once, and give a result for each in order.
 
         Returns:
             ``None`` where the program shows another number of GPUs, so that whose is whose cannot be told.
         """
-        seen = [gpu for gpu in every if gpu.uuid]
-        wanted = len(seen) if one is None else 1
         try:
-            readings = burn.burn(seen, one, seconds, precision, halt)
+            readings = burn.burn(gpus, seconds, precision, halt)
         except ToolError as error:
-            return [Measured.failed(error)] * wanted
-        if one is None and len(readings) == len(every):
-            # It counts those as well that the driver has lost.
-            readings = [reading for reading, gpu in zip(readings, every, strict=True) if gpu.uuid]
-        if len(readings) != wanted:
-            other = f"gpu_burn shows {len(readings)} GPUs instead of {wanted}"
-            return None if one is None else [Measured(None, SampleStatus.FAILED, other)]
+            return [Measured.failed(error)] * len(gpus)
+        if len(readings) != len(gpus):
+            return None
         return [
             Measured(None, SampleStatus.FAILED, reading.problem)
             if reading.problem
@@ -128,7 +131,7 @@ class Cuda:
     def memory(self, gpus: Sequence[Gpu], seconds: float, halt: Halt) -> list[Measured] | None:
         """Measure GB/s of copies within each GPU; ``None`` where nothing here can."""
         if self.library:
-            return [self._memory_worker(gpu, seconds, halt) for gpu in gpus]
+            return [self._memory_worker(gpu, seconds, halt) if gpu.uuid else LOST for gpu in gpus]
         if self.copies is None:
             return None
         seen = [gpu for gpu in gpus if gpu.uuid]
@@ -160,7 +163,7 @@ class Cuda:
             prefix: words that pin the program to CPUs and memory.
         """
         if self.library:
-            return [self._pcie_worker(gpu, seconds, halt, prefix) for gpu in gpus]
+            return [self._pcie_worker(gpu, seconds, halt, prefix) if gpu.uuid else LOST for gpu in gpus]
         if self.copies is None:
             return None
         seen = [gpu for gpu in gpus if gpu.uuid]
@@ -185,12 +188,15 @@ class Cuda:
     ) -> Mapping[str, float]:
         argv = [*prefix, sys.executable, "-m", "chaos_probe.devices.cuda_worker", "--library", str(self.library)]
         argv += ["--what", what, "--seconds", str(seconds), "--precision", precision]
-        env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu.uuid or str(gpu.index)}
-        result = run_tool(argv, timeout_s=seconds + WORKER_MARGIN_S, halt=halt, env=env)
+        result = run_tool(argv, timeout_s=seconds + WORKER_MARGIN_S, halt=halt, env=visible([gpu]))
         try:
             found = json.loads(result.out)
         except ValueError:
             raise ToolError(result.complaint) from None
+        if "unusable" in found:
+            raise ToolUnusableError(
+                f"{self.library} cannot be used: {found['unusable']}; install it anew, or remove it"
+            )
         if "error" in found:
             raise ToolError(f"{self.library} on GPU {gpu.index}: {found['error']}")
         return {str(key): float(value) for key, value in found.items()}
@@ -205,7 +211,7 @@ def _positive(rate: float | None, detail: str) -> Measured:
 def both_ways(to_gpu: float | None, to_host: float | None, detail: str) -> Measured:
     """Return the slower direction: a copy that a step waits for goes through it."""
     known = [rate for rate in (to_gpu, to_host) if rate is not None]
-    if not known or min(known) <= 0.0:
+    if not known or not min(known) > 0.0:
         return Measured(None, SampleStatus.FAILED, f"{detail} gave no bandwidth")
     words = [f"{name} {rate:.1f}" for name, rate in (("to GPU", to_gpu), ("to host", to_host)) if rate is not None]
     return Measured(min(known), SampleStatus.OK, f"{detail}: {', '.join(words)} GB/s")

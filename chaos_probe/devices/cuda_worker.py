@@ -207,7 +207,7 @@ def measure_pcie(arrays: Arrays, seconds: float, size: int = COPY_BYTES) -> Meas
 
 
 def main() -> int:
-    """Measure what was asked for and print it; a failure is printed as ``{"error"}``."""
+    """Measure what was asked for and print it; a failure as ``{"error"}``, a broken library as ``{"unusable"}``."""
     libraries: Mapping[str, Callable[[], Arrays]] = {"cupy": CupyArrays, "torch": TorchArrays}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--library", choices=libraries, required=True)
@@ -223,6 +223,9 @@ def main() -> int:
             found = measure_memory(arrays, arguments.seconds)
         else:
             found = measure_pcie(arrays, arguments.seconds)
+    except ImportError as error:
+        print(json.dumps({"unusable": str(error)[:500]}))
+        return 1
     except Exception as error:  # noqa: BLE001 - whatever the driver does is the answer
         print(json.dumps({"error": f"{type(error).__name__}: {error}"[:500]}))
         return 1

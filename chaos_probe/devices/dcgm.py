@@ -22,7 +22,10 @@ WATCH_LETTERS: Mapping[str, str] = {
     "Driver": "d",
     "ConnectX": "x",
 }
-"""Letters of ``dcgmi health -s`` by the name under which ``-f`` lists a system; others cannot be set back."""
+"""Letters of ``dcgmi health -s`` by the name under which ``-f`` lists a system; others cannot be set back.
+
+No letter sets SM. DCGM 4.6 has a letter for ConnectX, yet does not list it: what is not listed cannot be restored.
+"""
 
 _BLANK_INT = 0x7FFFFFF0
 _BLANK_FP = 140737488355328.0

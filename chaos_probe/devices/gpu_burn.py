@@ -7,15 +7,18 @@ import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from chaos_probe.devices.tool import on_path, run_tool
-from chaos_probe.errors import ToolError
+from chaos_probe.devices.tool import on_path, run_tool, visible
+from chaos_probe.errors import ToolError, ToolUnusableError
 from chaos_probe.halt import Halt
 from chaos_probe.records import Gpu
 
 START_MARGIN_S = 60.0
 PRECISION_FLAGS = {"float": (), "double": ("-d",), "tensor": ("-tc",)}
 
+_KERNEL_FILES = ("compare.fatbin", "compare.ptx")
+_NO_KERNEL = "couldn't find compare kernel"
 _PROGRESS = re.compile(r"%\s+proc'd:(?P<work>.*?)errors:(?P<errors>.*?)temps:(?P<temps>.*)$")
 _WORK = re.compile(r"(-?\d+)\s*\((\d+(?:\.\d+)?) Gflop/s\)")
 _ERRORS = re.compile(r"(-?\d+)\s*(\(DIED!\)|\(WARNING!\))?")
@@ -93,28 +96,37 @@ class GpuBurn:
         path = on_path("gpu_burn", "gpu-burn")
         return cls(path) if path else None
 
+    def _home(self) -> Path | None:
+        """Return the folder that it must run in: it looks for its kernel file where it was started."""
+        folder = Path(self._path).resolve().parent
+        return folder if any((folder / name).is_file() for name in _KERNEL_FILES) else None
+
     def burn(
-        self, seen: Sequence[Gpu], one: Gpu | None, seconds: float, precision: str = "tensor", halt: Halt | None = None
+        self, gpus: Sequence[Gpu], seconds: float, precision: str = "tensor", halt: Halt | None = None
     ) -> list[BurnReading]:
-        """Burn one GPU, or all of them at once where none is named.
+        """Burn these GPUs at once and return what was shown, one reading for each in their order.
+
+        The program is shown nothing else, and it is not asked for a number (``-i``): what a number means changes when a
+        GPU is lost.
 
         Args:
-            seen: all that CUDA can see, in the order in which it is to number them.
-            one: the one to burn.
+            gpus: which.
             seconds: how long.
             precision: a key of :data:`PRECISION_FLAGS`.
             halt: ends it early.
 
         Raises:
             ToolTimeoutError: it did not come back.
+            ToolUnusableError: its kernel file is missing.
             ToolError: it printed no progress at all.
         """
-        argv = [self._path, *PRECISION_FLAGS[precision]]
-        if one is not None:
-            argv += ["-i", str([gpu.index for gpu in seen].index(one.index))]
-        argv.append(str(max(1, round(seconds))))
-        env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in seen)}
-        result = run_tool(argv, timeout_s=seconds + START_MARGIN_S, halt=halt, env=env)
+        argv = [self._path, *PRECISION_FLAGS[precision], str(max(1, round(seconds)))]
+        timeout = seconds + START_MARGIN_S
+        result = run_tool(argv, timeout_s=timeout, halt=halt, env=visible(gpus), cwd=self._home())
+        if _NO_KERNEL in result.out + result.err:
+            raise ToolUnusableError(
+                f"{self._path} does not find its kernel file; put compare.fatbin or compare.ptx of its build beside it"
+            )
         readings = parse_burn(result.out + "\n" + result.err)
         if not readings:
             raise ToolError(result.complaint)

@@ -1,10 +1,10 @@
 """The ``nvbandwidth`` program: copies between host and GPU, and within a GPU."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chaos_probe.devices.tool import on_path, run_tool
+from chaos_probe.devices.tool import on_path, run_tool, visible
 from chaos_probe.errors import ToolError
 from chaos_probe.halt import Halt
 from chaos_probe.records import Gpu
@@ -98,10 +98,7 @@ class NvBandwidth:
             ToolTimeoutError: it did not come back.
             ToolError: it printed no numbers.
         """
-        env: Mapping[str, str] = {
-            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-            "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid or str(gpu.index) for gpu in gpus),
-        }
-        result = run_tool([*prefix, self._path, "-t", test], timeout_s=TIMEOUT_S, halt=halt, env=env)
+        argv = [*prefix, self._path, "-t", test]
+        result = run_tool(argv, timeout_s=TIMEOUT_S, halt=halt, env=visible(gpus))
         table = parse_nvbandwidth(result.out + "\n" + result.err)
         return {gpu.index: table.of(gpu, position) for position, gpu in enumerate(gpus)}

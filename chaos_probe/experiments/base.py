@@ -231,11 +231,6 @@ class Experiment(ABC):
         return {name: p.parse(given[name]) if name in given else p.default for name, p in known.items()}
 
 
-def unit_of(dimension: str) -> str:
-    """Return the unit of a dimension's samples."""
-    return UNITS[dimension]
-
-
 def listed(samples: Sequence[Sample]) -> str:
     """Say in a few words what samples show."""
     words = []

@@ -5,13 +5,15 @@ from typing import ClassVar, Literal
 
 from chaos_probe.experiments.base import Context, Experiment, Parameter, Plan, listed
 from chaos_probe.machine import Machine
-from chaos_probe.records import Sample
+from chaos_probe.records import UNITS, Figure, Sample
 
-# Tensor cores are what training runs on, so that their rate is the compute dimension.
+COMPUTE_PRECISION = "tensor"
+"""Tensor cores are what training runs on: their rate alone is the ``compute`` dimension."""
+
 PRECISION = Parameter(
     "precision",
-    "tensor",
-    "of the products; figures of different precision never compare",
+    COMPUTE_PRECISION,
+    "of the products; only tensor gives compute samples, the others figures for people",
     choices=("tensor", "float", "double"),
 )
 
@@ -45,20 +47,39 @@ class GpuBurnExperiment(Experiment):
 
     def observe(self, ctx: Context) -> str:
         """See the base class."""
-        samples = burn(ctx, ctx.params["seconds"], ctx.params["precision"])
+        words = burn(ctx, ctx.params["seconds"], ctx.params["precision"])
         started = time.time()
         copied = ctx.machine.cuda.memory(ctx.gpus, min(5.0, ctx.params["seconds"]), ctx.halt)
-        for gpu, measured in zip(ctx.gpus, copied or (), strict=False):
-            samples.append(ctx.sample(gpu, "memory", measured, started))
-        return listed(samples)
+        if copied is None:
+            return words
+        samples = [ctx.sample(gpu, "memory", one, started) for gpu, one in zip(ctx.gpus, copied, strict=True)]
+        return f"{words}; {listed(samples)}"
 
 
-def burn(ctx: Context, seconds: float, precision: str) -> list[Sample]:
-    """Burn the run's GPUs and hand over a ``compute`` sample of each.
+def burn(ctx: Context, seconds: float, precision: str, when: str = "") -> str:
+    """Burn the run's GPUs, hand over what each gave, and return it in words.
+
+    A rate of the tensor cores is a ``compute`` sample. One of another precision compares with none of those, so it is a
+    figure for people that no baseline sees. A burn that fails is a sample whatever the precision: evidence of a fault.
+
+    Args:
+        ctx: of the run.
+        seconds: how long.
+        precision: a choice of :data:`PRECISION`.
+        when: of several burns in one run, which.
 
     Raises:
         ToolError: there is nothing to burn with.
     """
     started = time.time()
     measured = ctx.machine.cuda.compute(ctx.gpus, ctx.machine.gpus, seconds, precision, ctx.halt)
-    return [ctx.sample(gpu, "compute", one, started) for gpu, one in zip(ctx.gpus, measured, strict=True)]
+    samples: list[Sample] = []
+    words: list[str] = []
+    for gpu, one in zip(ctx.gpus, measured, strict=True):
+        if one.value is None or precision == COMPUTE_PRECISION:
+            samples.append(ctx.sample(gpu, "compute", one, started))
+        else:
+            name = " ".join(filter(None, (when, f"GPU {gpu.index}", precision)))
+            ctx.figures.append(Figure(name, one.value, UNITS["compute"]))
+            words.append(f"{name} {one.value:.4g} {UNITS['compute']}")
+    return "; ".join([*words, *([listed(samples)] if samples else [])])

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chaos_probe.devices.nvidia_smi import REASON_CLOCKS_SETTING, NvidiaSmi, selector
 from chaos_probe.errors import RefusedError, ToolError, UsageError
-from chaos_probe.experiments.base import Context, Experiment, Parameter, Plan, listed
+from chaos_probe.experiments.base import Context, Experiment, Parameter, Plan
 from chaos_probe.experiments.gpu_burn import PRECISION, burn
 from chaos_probe.machine import Machine
 from chaos_probe.records import Gpu, Vitals
@@ -99,7 +99,7 @@ class GpuThrottle(Experiment):
     def _burn(self, ctx: Context, when: str) -> str:
         if not ctx.params["burn"]:
             return ""
-        return f"{when}: {listed(burn(ctx, ctx.params['burn'], ctx.params['precision']))}"
+        return f"{when}: {burn(ctx, ctx.params['burn'], ctx.params['precision'], when)}"
 
 
 def _smi(machine: Machine) -> NvidiaSmi:

@@ -252,6 +252,25 @@ def test_nvbandwidth_honours_visible_devices(tool: Tool) -> None:
     assert "unrecognised" in tool("nvbandwidth", "--nonsense", status=1)
 
 
+def test_a_burn_takes_the_devices_that_it_is_shown_not_the_places_on_the_node(tool: Tool, fleet: FleetDir) -> None:
+    uuid = query(tool, "uuid", "-i", "5")[0]
+    tool("nvidia-smi", "-i", "5", "-lgc", "0,600")
+    try:
+        slow = tool("gpu_burn", "-tc", "5", CUDA_VISIBLE_DEVICES=uuid)
+        assert "Tested 1 GPUs" in slow
+        assert all(float(r) < 300_000 for r in re.findall(r"\((\d+) Gflop/s\)", slow))
+        assert "ID 0: NVIDIA H100" in tool("gpu_burn", "-l", CUDA_VISIBLE_DEVICES=uuid)
+        command("fault", "--state", fleet.path, "--node", fleet.names[0], "--gpu", 2, "--kind", "lost")
+        # CUDA does not count the lost one: the sixth GPU has number 4 now.
+        behind = tool("gpu_burn", "-tc", "-i", "4", "5")
+        assert all(float(r) < 300_000 for r in re.findall(r"\((\d+) Gflop/s\)", behind))
+        assert "Tested 7 GPUs" in tool("gpu_burn", "5")
+    finally:
+        command("fault", "--state", fleet.path, "--node", fleet.names[0], "--gpu", 2, "--kind", "none")
+        tool("nvidia-smi", "-i", "5", "-rgc")
+    assert "CUDA_ERROR_INVALID_DEVICE" in tool("gpu_burn", "5", status=ENOMEDIUM, CUDA_VISIBLE_DEVICES="GPU-none")
+
+
 def test_dcgmi_inject_has_the_real_pitfalls(tool: Tool, fleet: FleetDir) -> None:
     inject = ("test", "--inject")
     good = "Successfully injected field info.\n"
@@ -290,7 +309,11 @@ def test_an_injected_xid_stays_until_the_hostengine_restarts(tool: Tool, fleet: 
     tool("dcgmi", "health", "-s", "a")
     assert json.loads(tool("dcgmi", "health", "-c", "-j"))["body"] == {"Overall Health": {"value": "Healthy"}}
     tool("dcgmi", "health", "--clear")
-    assert "Invalid health watch" in tool("dcgmi", "health", "-s", "z", status=255)
+    for wrong in ("z", "am", "mm"):
+        assert "Invalid health watch" in tool("dcgmi", "health", "-s", wrong, status=255)
+    tool("dcgmi", "health", "-s", "x")
+    # ConnectX has a letter and no line; SM has a line and no letter.
+    assert "On" not in tool("dcgmi", "health", "-f")
 
 
 @pytest.mark.parametrize("name", ["nvidia-smi", "dcgmi", "gpu_burn", "nvbandwidth"])

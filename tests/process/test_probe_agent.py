@@ -1,8 +1,10 @@
 """The agent and the reports, against a real gRPC server in this process."""
 
 import json
+import shutil
 import signal
 import socket
+import subprocess
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -51,10 +53,13 @@ class Scorer(probe_pb2_grpc.ProbeIngestServicer):
         with self.lock:
             return [item for request in self.requests for item in getattr(request, name)]
 
-    def serve(self, address: str = "127.0.0.1:0") -> grpc.Server:
+    def serve(self, address: str = "127.0.0.1:0", credentials: grpc.ServerCredentials | None = None) -> grpc.Server:
         server = grpc.server(futures.ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
         probe_pb2_grpc.add_ProbeIngestServicer_to_server(self, server)
-        self.port = server.add_insecure_port(address)
+        if credentials is None:
+            self.port = server.add_insecure_port(address)
+        else:
+            self.port = server.add_secure_port(address, credentials)
         server.start()
         return server
 
@@ -282,6 +287,33 @@ def test_the_sender_works_by_itself_once_started(tmp_path: Path, scorer: Scorer)
     assert scorer.heard.wait(10)
     until(lambda: queue.level().records == 0)
     sender.close()
+
+
+def test_doctor_and_reports_speak_tls_where_certificates_are_named(node: Node) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed: no certificate can be made")
+    key, certificate = node.folder / "key.pem", node.folder / "certificate.pem"
+    make = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    make += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(make, check=True, capture_output=True, timeout=60)
+    scorer = Scorer()
+    pair = [(key.read_bytes(), certificate.read_bytes())]
+    server = scorer.serve("127.0.0.1:0", grpc.ssl_server_credentials(pair))
+    told = ("--report-to", f"localhost:{scorer.port}", "--token-file", str(node.folder / "token"))
+
+    def found(*more: str) -> tuple[str, str]:
+        items = json.loads(node.run("doctor", *told, *more, "-o", "json").stdout)["items"]
+        return next((item["status"], item["detail"]) for item in items if item["what"] == "scorer")
+
+    try:
+        assert found() == ("absent", f"localhost:{scorer.port} does not answer without TLS")
+        assert found("--ca-file", str(certificate)) == ("ok", f"localhost:{scorer.port} answers with TLS")
+        done = node.run("agent", "--once", *told, "--ca-file", str(certificate))
+        assert done.returncode == 0, done.stderr
+        assert len(scorer.all("samples")) == 5
+    finally:
+        server.stop(0).wait()
 
 
 class Kubelet(podresources_pb2_grpc.PodResourcesListerServicer):

@@ -85,7 +85,24 @@ def test_burn_measures_every_gpu(node: Node) -> None:
 def test_one_gpu_is_burned_alone(node: Node) -> None:
     outcome = node.json("run", "gpu-burn", "--gpu", "1", "--param", "seconds=1")
     assert [s["gpu"] for s in outcome["samples"]] == [1, 1]
-    assert ["gpu_burn", "-tc", "-i", "1", "1"] in node.state["calls"]
+    assert ["gpu_burn", "-tc", "1"] in node.state["calls"]
+
+
+def test_only_tensor_cores_give_compute(node: Node) -> None:
+    outcome = node.json("run", "gpu-burn", "--gpu", "1", "--param", "seconds=1", "--param", "precision=float")
+    # No baseline of tensor rates may see the rate of plain single precision.
+    assert [s["dimension"] for s in outcome["samples"]] == ["memory"]
+    assert outcome["figures"] == [{"name": "GPU 1 float", "value": 48.0, "unit": "TFLOP/s"}]
+    assert "GPU 1 float 48 TFLOP/s" in outcome["steps"][4]["detail"]
+    throttled = ("--hold", "10ms", "--param", "burn=1s", "--param", "precision=double")
+    outcome = node.json("run", "gpu-throttle", "--gpu", "0", *throttled)
+    assert outcome["samples"] == []
+    assert [(f["name"], f["value"]) for f in outcome["figures"]] == [
+        ("before GPU 0 double", 48.0), ("throttled GPU 0 double", 28.8), ("after GPU 0 double", 48.0),
+    ]  # fmt: skip
+    node.put(burn="no such kernel")
+    outcome = node.json("run", "gpu-burn", "--gpu", "1", "--param", "precision=float", status=1)
+    assert [(s["dimension"], s["status"]) for s in outcome["samples"]] == [("compute", "failed"), ("memory", "ok")]
 
 
 def test_a_lost_gpu_fails_alone(node: Node) -> None:

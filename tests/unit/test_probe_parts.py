@@ -1,12 +1,16 @@
 """The parts of the probes that need no machine: parsers, guard rules, settings, schedule, journal, queue."""
 
+import importlib.util
 import json
 import math
+import os
 import random
 import shutil
+import signal
 import sqlite3
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,18 +27,27 @@ from chaos_probe.commands.run import parse_gpus as gpu_flag
 from chaos_probe.commands.run import parse_params
 from chaos_probe.deadman import timer_argv, watcher_argv
 from chaos_probe.devices import cuda_worker
+from chaos_probe.devices import tool as tools
 from chaos_probe.devices.cuda import Cuda, both_ways
 from chaos_probe.devices.dcgm import parse_dmon
-from chaos_probe.devices.gpu_burn import parse_burn
+from chaos_probe.devices.gpu_burn import GpuBurn, parse_burn
 from chaos_probe.devices.host import end_marked, marked, measure_gflops, start_neighbours
 from chaos_probe.devices.kubelet import sort_devices
 from chaos_probe.devices.numa import numa_node_of, numa_nodes, pinned_triad
 from chaos_probe.devices.nvbandwidth import parse_nvbandwidth
 from chaos_probe.devices.nvidia_smi import NvidiaSmi, parse_csv
 from chaos_probe.devices.nvml import Nvml, find_telemetry
-from chaos_probe.devices.tool import run_tool
+from chaos_probe.devices.tool import run_tool, visible
 from chaos_probe.devices.triad import measure_triad
-from chaos_probe.errors import HaltedError, JournalError, SpoolError, ToolError, ToolTimeoutError, UsageError
+from chaos_probe.errors import (
+    HaltedError,
+    JournalError,
+    SpoolError,
+    ToolError,
+    ToolTimeoutError,
+    ToolUnusableError,
+    UsageError,
+)
 from chaos_probe.experiments import EXPERIMENTS
 from chaos_probe.experiments.base import Context, Experiment, Plan
 from chaos_probe.guard import Ceilings, Guard, is_quiet
@@ -49,6 +62,7 @@ from chaos_probe.run import STEPS, Request, Runner, Sinks
 from chaos_probe.schedule import LastTimes, Task, choose, seed_of, staleness
 from chaos_probe.settings import GuardSettings, QuietHours, Settings, load_settings, seconds
 from chaos_probe.spool import Spool
+from tests.process.probe_node import until
 
 GPU = Gpu(0, "GPU-0", "NVIDIA H100 80GB HBM3", "00000000:18:00.0", 81559, 700.0, "570.1")
 
@@ -149,6 +163,56 @@ def test_a_tool_obeys_a_halt_and_an_absent_one_is_named() -> None:
         run_tool(["no-such-tool"], timeout_s=1)
 
 
+def test_a_tool_that_nothing_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A process that hangs in the driver takes no signal; here the signals are lost on their way.
+    groups: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda group, number: groups.append(group))
+    try:
+        with ThreadPoolExecutor(tools.MAX_STUCK) as pool:
+            stuck = [pool.submit(run_tool, ["sleep", "60"], timeout_s=0.01) for _ in range(tools.MAX_STUCK)]
+        assert all("did not finish" in str(one.exception()) for one in stuck)
+        with pytest.raises(ToolTimeoutError, match="4 processes of sleep hang and cannot be ended"):
+            run_tool(["sleep", "0"], timeout_s=5)
+        assert run_tool(["true"], timeout_s=5).status == 0
+    finally:
+        monkeypatch.undo()
+        for group in set(groups):
+            os.killpg(group, signal.SIGKILL)
+    until(lambda: all(not Path(f"/proc/{group}").exists() or zombie(group) for group in groups))
+    assert run_tool(["sleep", "0"], timeout_s=5).status == 0
+
+
+def zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize("beside", ["compare.ptx", "compare.fatbin"])
+def test_gpu_burn_runs_where_its_kernel_file_is(tmp_path: Path, beside: str) -> None:
+    program = tmp_path / "gpu_burn"
+    program.write_text(
+        '#!/bin/sh\n[ -e compare.ptx -o -e compare.fatbin ] || { echo "couldn\'t find compare kernel: x"; exit 0; }\n'
+        'echo "100.0%  proc\'d: 280 (48000 Gflop/s)   errors: 0   temps: 52 C"\n'
+    )
+    program.chmod(0o755)
+    (tmp_path / "link").symlink_to(program)
+    cuda = Cuda(None, GpuBurn(str(tmp_path / "link")), None)
+    # That it is missing is no fault of a GPU.
+    with pytest.raises(ToolUnusableError, match="put compare"):
+        cuda.compute([GPU], [GPU], 1.0, "tensor", Halt())
+    (tmp_path / beside).touch()
+    assert [one.value for one in cuda.compute([GPU], [GPU], 1.0, "tensor", Halt())] == [48.0]
+
+
+def test_a_library_that_cannot_be_loaded_is_no_fault_of_a_gpu() -> None:
+    if importlib.util.find_spec("cupy"):
+        pytest.skip("CuPy is installed here")
+    with pytest.raises(ToolUnusableError, match="cupy cannot be used: No module named"):
+        Cuda("cupy", None, None).compute([GPU], [GPU], 1.0, "tensor", Halt())
+
+
 def test_a_halt_implies_its_child_but_not_the_reverse() -> None:
     parent = Halt()
     first = parent.child()
@@ -158,6 +222,22 @@ def test_a_halt_implies_its_child_but_not_the_reverse() -> None:
     parent.tell("SIGTERM received", by_signal=True)
     assert (second.reason, second.by_signal) == ("SIGTERM received", True)
     assert parent.child().told()
+
+
+def test_a_program_is_kept_to_gpus_by_uuid_alone(tmp_path: Path) -> None:
+    others = [Gpu(3, "GPU-3"), Gpu(1, "GPU-1")]
+    assert visible(others) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "GPU-3,GPU-1"}
+    with pytest.raises(ToolError, match="GPU 2 does not tell its UUID"):
+        visible([GPU, Gpu(2)])
+
+
+def test_a_lost_gpu_is_measured_by_no_library() -> None:
+    # Its number would be that of the next GPU that CUDA counts, which may have a job.
+    cuda = Cuda("torch", None, None)
+    found = [cuda.compute([Gpu(1)], [GPU, Gpu(1)], 1.0, "tensor", Halt())]
+    found += [cuda.memory([Gpu(1)], 1.0, Halt()) or [], cuda.pcie([Gpu(1)], 1.0, Halt()) or []]
+    assert [[(one.status, one.value) for one in each] for each in found] == [[("failed", None)]] * 3
+    assert all("lost" in one.detail for each in found for one in each)
 
 
 # Guard.

@@ -1,14 +1,13 @@
 """``nvbandwidth`` of an emulated node: copies within a GPU, to and from the host, and between GPUs."""
 
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tools.fleet.inventory import Gpu
-from tools.fleet.node import Here, Machine, fail, now, pick
+from tools.fleet.node import Here, Machine, fail, now
 from tools.fleet.products import CUDA_VERSION, DRIVER
 from tools.fleet.state import FleetError
 
@@ -118,24 +117,6 @@ def parse(words: Sequence[str]) -> Arguments:
     return found
 
 
-def visible(machine: Machine, at: float) -> list[Gpu]:
-    """The GPUs that a CUDA program sees, in the order of ``CUDA_VISIBLE_DEVICES`` where that is set.
-
-    As in CUDA, the first name in it that is no device ends the list.
-    """
-    alive = [g for g in machine.facts.gpus if not machine.lost(g, at)]
-    wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if wanted is None:
-        return alive
-    found: list[Gpu] = []
-    for text in wanted.split(","):
-        gpu = pick(alive, text.strip())
-        if gpu is None:
-            break
-        found.append(gpu)
-    return found
-
-
 def _measured(name: str, machine: Machine, gpus: Sequence[Gpu], at: float, verbose: bool) -> dict[str, Any]:
     if name not in TESTS:
         return {"name": name, "status": "Not Found"}
@@ -178,7 +159,7 @@ def run(here: Here, arguments: Arguments) -> int:
             print(f"{n}, {name}:\n\t{test.summary}\n")
         return 0
     machine, at = here.machine(), now()
-    gpus = visible(machine, at)
+    gpus = machine.visible(at)
     head: dict[str, Any] = {
         "CUDA Runtime Version": CUDA_VERSION,
         "Driver Version": DRIVER,

@@ -206,24 +206,26 @@ def run(here: Here, found: Arguments) -> int:
     """Do what a command line asks; the exit status."""
     product = here.facts.product
     machine = here.machine()
+    # It numbers what CUDA shows it, and a GPU that is lost is not among that.
+    seen = list(enumerate(machine.visible(now())))
     if found.listing:
-        for gpu in here.facts.gpus:
-            print(f"ID {gpu.index}: {product.name}, {product.cuda_mb[0]}MB")
+        for number, _ in seen:
+            print(f"ID {number}: {product.name}, {product.cuda_mb[0]}MB")
         return 0
     if not found.timed:
         print("Run length not specified in the command line. ", end="")
     print(f"Using compare file: {COMPARE_FILE}\nBurning for {found.seconds} seconds.")
+    # This list is nvidia-smi's, which knows nothing of what CUDA is shown.
     for gpu in here.facts.gpus:
         if not machine.lost(gpu, now()):
             print(f"GPU {gpu.index}: {product.name} (UUID: {gpu.uuid})")
-    gpus = [g for g in here.facts.gpus if found.device in {None, g.index}]
-    if not gpus:
+    chosen = [(number, gpu) for number, gpu in seen if found.device in {None, number}]
+    if not chosen:
         print('Couldn\'t init a GPU test: Error in "get device": CUDA_ERROR_INVALID_DEVICE', file=sys.stderr)
         return errno.ENOMEDIUM
-    for gpu in gpus:
-        if not machine.lost(gpu, now()):
-            print(_initialised(product, found).format(gpu.index), flush=True)
-    return _burn(here, gpus, found)
+    for number, _ in chosen:
+        print(_initialised(product, found).format(number), flush=True)
+    return _burn(here, [gpu for _, gpu in chosen], found)
 
 
 HELP = """GPU Burn

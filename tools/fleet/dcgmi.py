@@ -20,7 +20,7 @@ from tools.fleet.tree import Branch, columns
 #: Exit status of a command that DCGM refused or failed.
 FAILED = 255
 NOT_ENABLED = "Error: Health watches not enabled. Please enable watches. "
-#: How ``health -f`` names the systems, and the letter of each.
+#: How ``health -f`` names the systems, and the letter of each; no letter sets SM, and ConnectX is not shown.
 FETCHED = (
     ("PCIe", "p"),
     ("NVLINK", "n"),
@@ -29,7 +29,7 @@ FETCHED = (
     ("Thermal", "t"),
     ("Power", "t"),
     ("Driver", "d"),
-    ("SM", "x"),
+    ("SM", ""),
 )
 MAX_SAMPLES = 100_000
 
@@ -82,11 +82,10 @@ def health_command(here: Here, arguments: Sequence[str]) -> str:
     options = Options(arguments, flags, valued)
     letters = options.get("-s", "--set")
     if letters is not None:
-        systems = "".join(dict.fromkeys(health.ALL if "a" in letters else ""))
-        systems += "".join(c for c in dict.fromkeys(letters) if c not in systems and c != "a")
-        unknown = [c for c in systems if c not in health.SYSTEMS]
-        if unknown or not systems:
-            raise RefusedError(f"Error: Invalid health watch(es) {letters!r}: letters are a d i m n p t x.")
+        systems = health.ALL if letters == "a" else letters
+        if not systems or set(systems) - set(health.SYSTEMS) or len(set(systems)) < len(systems):
+            text = "a alone, or d i m n p t x, each once"
+            raise RefusedError(f"Error: Invalid health watch(es) {letters!r}: letters are {text}.")
         at = now()
 
         def watch(state: State) -> None:
@@ -114,7 +113,7 @@ def _fetch(here: Here, json_wanted: bool) -> str:
     letters = watches["systems"] if watches else ""
     tree = Branch("Health monitor systems report")
     for name, letter in FETCHED:
-        tree.add(name, "On" if letter in letters else "Off")
+        tree.add(name, "On" if letter and letter in letters else "Off")
     if not json_wanted:
         return tree.as_text()
     # The tool prints the title in plain text before the JSON, which has no header then.

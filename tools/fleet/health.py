@@ -19,10 +19,10 @@ SYSTEMS = {
     "t": ("Thermal system", "Power system"),
     "n": ("NVLINK system",),
     "d": ("Driver system",),
-    "x": ("SM system",),
+    "x": ("ConnectX system",),
 }
-#: ``a`` does not include the SM watch.
-ALL = "pmitnd"
+#: What ``a`` stands for. No letter sets the SM watch.
+ALL = "pmitndx"
 #: The tool has no name for the system of all watches, and prints this.
 NO_NAME = "Internal error"
 #: XIDs that fail whatever is watched; 94 warns.

@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,19 @@ class Machine:
     def lost(self, gpu: Gpu, at: float) -> bool:
         """Whether a GPU no longer answers."""
         return self._lost.get(gpu.index, float("inf")) <= at
+
+    def visible(self, at: float) -> list[Gpu]:
+        """The GPUs that a CUDA program sees at Unix time ``at``, as it numbers them.
+
+        Those that answer, by PCI bus. ``CUDA_VISIBLE_DEVICES`` chooses among them, by that number or by UUID, and puts
+        them in its order; as in CUDA, the first name in it that is no device ends the list.
+        """
+        alive = [g for g in self.facts.gpus if not self.lost(g, at)]
+        wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if wanted is None:
+            return alive
+        names = {str(number): gpu for number, gpu in enumerate(alive)} | {gpu.uuid: gpu for gpu in alive}
+        return [gpu for gpu in takewhile(bool, (names.get(text.strip()) for text in wanted.split(","))) if gpu]
 
     def burns(self, at: float) -> list[dict[str, Any]]:
         """The burns that run at Unix time ``at``; one that was killed is none, whatever it left in the state."""
