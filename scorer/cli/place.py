@@ -34,7 +34,7 @@ def command(
     """Say where a job would go, and how fast it would run there.
 
     A dry run: nothing is reserved. The predicted time is relative to GPUs of typical speed that are close together. It
-    stands beside that of a choice which knows only free and not free.
+    stands beside that of a choice that packs by topology and knows no grades.
     """
     client.check_job_type(job_type)
     client.check_nodes(exclude)

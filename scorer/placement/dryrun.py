@@ -11,6 +11,7 @@ from scorer.placement.decide import key_of, node_reason
 from scorer.placement.gang import Candidates, GangPlan, plan_gang
 from scorer.placement.levels import Level, span_of
 from scorer.placement.pod import PodRequest
+from scorer.placement.scoring import Verdict
 from scorer.placement.world import World
 
 #: Draws behind the expected time of a variability-blind choice.
@@ -44,7 +45,7 @@ class Placement:
         assignments: in natural order of node names; empty where nothing fits.
         relative_time: slowdown of the slowest GPU times the locality factor; NaN where nothing fits. A node that was
             never measured counts as typical.
-        blind_relative_time: what a choice that knows only free and not free is expected to take; NaN likewise.
+        blind_relative_time: what a choice that packs by topology and knows no grades is expected to take; NaN likewise.
         level: that the job spans.
         domain: its name.
         locality_factor: of that level.
@@ -161,20 +162,25 @@ def _why_not(world: World, job: PodRequest, key: tuple[int, int, int], slots: ND
             f"no room for {wanted}: the free GPUs hold {room} such pods, but only {fit} on nodes that are "
             f"not red for {job.job_type} ({job.sensitivity.label})"
         )
-    return f"no room for {wanted} in one domain of the level that the job requires"
+    return f"no room for {wanted} on GPUs of one product: the {fit} such pods that would fit are of several products"
 
 
 def _blind_time(
     world: World, job: PodRequest, times: NDArray[np.float64], slots: NDArray[np.int32], rng: np.random.Generator
 ) -> float:
-    """Mean time of choices that pack first and look at no grade: any lowest domain with room, any nodes in it."""
+    """Mean time of choices that pack first and look at no grade: any lowest domain with room, any nodes in it.
+
+    Nodes with a fault are left to nobody: a job there would not be slow, it would die, and no time says that.
+    """
     need = job.gang_size
-    level, domains = _lowest_with_room(world, slots, need)
+    healthy = np.where(world.code[key_of(world, job)] == Verdict.FAULT, 0, slots).astype(np.int32)
+    slots = healthy if any(len(_with_room(level, healthy, need)) for level in world.levels) else slots
+    level, pools = _lowest_with_room(world, slots, need)
     free = world.view.free
     total = 0.0
     for _ in range(BLIND_DRAWS):
-        domain = int(rng.choice(domains))
-        rows = rng.permutation(np.flatnonzero((slots[:-1] > 0) & (level.domain[:-1] == domain)))
+        pool = int(rng.choice(pools))
+        rows = rng.permutation(np.flatnonzero((slots[:-1] > 0) & (level.pool[:-1] == pool)))
         rows = rows[np.argsort(free[rows], kind="stable")]
         taken = rows[: int(np.searchsorted(np.cumsum(slots[rows]), need)) + 1].astype(np.int32)
         total += float(times[taken].max()) * span_of(world.levels, taken)[0].factor
@@ -183,9 +189,13 @@ def _blind_time(
 
 def _lowest_with_room(world: World, slots: NDArray[np.int32], need: int) -> tuple[Level, NDArray[np.int64]]:
     for level in world.levels:
-        inside = np.flatnonzero(level.domain >= 0)
-        room = np.bincount(level.domain[inside], slots[inside])
-        domains = np.flatnonzero(room >= need)
-        if len(domains):
-            return level, domains
+        pools = _with_room(level, slots, need)
+        if len(pools):
+            return level, pools
     return world.levels[-1], np.zeros(1, np.int64)
+
+
+def _with_room(level: Level, slots: NDArray[np.int32], need: int) -> NDArray[np.int64]:
+    """Pools of a level that have room for that many members."""
+    inside = np.flatnonzero(level.pool >= 0)
+    return np.flatnonzero(np.bincount(level.pool[inside], slots[inside]) >= need)

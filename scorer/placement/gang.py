@@ -58,7 +58,7 @@ class Candidates:
 class _Choice:
     key: tuple[int, int, int, int]
     level: int
-    domain: int
+    pool: int
     limit: float
     need: int
 
@@ -120,7 +120,7 @@ def plan_gang(
     best: _Choice | None = None
     for number in _allowed_levels(world, pod):
         level = world.levels[number]
-        found = _best_domain(level, number, world.orders[key][number], cost, candidates, need, anchors, anchor_cost)
+        found = _best_pool(level, number, world.orders[key][number], cost, candidates, need, anchors, anchor_cost)
         if found is not None and (best is None or found.key < best.key):
             best = found
     return None if best is None else _members(world, best, cost, candidates, anchors, anchor_cost)
@@ -144,7 +144,7 @@ def _allowed_levels(world: World, pod: PodRequest) -> list[int]:
     return [i for i, level in enumerate(world.levels) if level.name == "node" and not level.key] + inner
 
 
-def _best_domain(
+def _best_pool(
     level: Level,
     number: int,
     order: NDArray[np.int32],
@@ -156,20 +156,20 @@ def _best_domain(
 ) -> _Choice | None:
     usable = (candidates.slots > 0) & np.isfinite(cost)
     if len(anchors):
-        own = level.domain[anchors]
+        own = level.pool[anchors]
         if own[0] < 0 or (own != own[0]).any():
             return None
-        usable &= level.domain == own[0]
+        usable &= level.pool == own[0]
     rows = order[usable[order]]
     if not len(rows):
         return None
-    domain = level.domain[rows]
-    starts = np.flatnonzero(np.append(True, domain[1:] != domain[:-1]))
+    pool = level.pool[rows]
+    starts = np.flatnonzero(np.append(True, pool[1:] != pool[:-1]))
     group = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(rows))))
     slots = candidates.slots[rows]
     total = np.cumsum(slots)
     within = total - (total[starts] - slots[starts])[group]
-    needs = need - _credit(level, domain[starts], candidates)
+    needs = need - _credit(level, pool[starts], candidates)
     first = np.flatnonzero((within >= needs[group]) & (within - slots < needs[group]))
     if not len(first):
         return None
@@ -178,24 +178,24 @@ def _best_domain(
     full = np.append(starts[1:], len(rows)) - 1
     left = within[full[hit]] - needs[hit]
     bucket = np.round(np.log(time) / SAME_TIME).astype(np.int64)
-    pick = int(np.lexsort((domain[first], left, bucket))[0])
-    chosen = int(domain[first][pick])
+    pick = int(np.lexsort((pool[first], left, bucket))[0])
+    chosen = int(pool[first][pick])
     return _Choice(
         key=(int(bucket[pick]), number, int(left[pick]), chosen),
         level=number,
-        domain=chosen,
+        pool=chosen,
         limit=float(cost[rows[first[pick]]]),
         need=int(needs[hit[pick]]),
     )
 
 
-def _credit(level: Level, domains: NDArray[np.int32], candidates: Candidates) -> NDArray[np.int64]:
-    """Members presumed to sit in each domain, on nodes that were not asked about."""
+def _credit(level: Level, pools: NDArray[np.int32], candidates: Candidates) -> NDArray[np.int64]:
+    """Members presumed to sit in each pool, on nodes that were not asked about."""
     if candidates.credit == 0:
-        return np.zeros(len(domains), np.int64)
-    rows = np.flatnonzero((candidates.presumed > 0) & (level.domain >= 0))
-    held = np.bincount(level.domain[rows], candidates.presumed[rows], minlength=int(domains.max()) + 1)
-    return np.minimum(held[domains], candidates.credit).astype(np.int64)
+        return np.zeros(len(pools), np.int64)
+    rows = np.flatnonzero((candidates.presumed > 0) & (level.pool >= 0))
+    held = np.bincount(level.pool[rows], candidates.presumed[rows], minlength=int(pools.max()) + 1)
+    return np.minimum(held[pools], candidates.credit).astype(np.int64)
 
 
 def _members(
@@ -206,10 +206,10 @@ def _members(
     anchors: NDArray[np.int32],
     anchor_cost: float,
 ) -> GangPlan:
-    """Of the domain's nodes that are as good as the slowest one needed, take those that lie closest together."""
+    """Of the pool's nodes that are as good as the slowest one needed, take those that lie closest together."""
     level = world.levels[choice.level]
     bound = max(choice.limit, anchor_cost) * (1.0 + SAME_TIME)
-    fits = (candidates.slots[:-1] > 0) & (cost[:-1] <= bound) & (level.domain[:-1] == choice.domain)
+    fits = (candidates.slots[:-1] > 0) & (cost[:-1] <= bound) & (level.pool[:-1] == choice.pool)
     rows = world.by_name[fits[world.by_name]]
     slots = candidates.slots[rows]
     after = np.cumsum(slots)

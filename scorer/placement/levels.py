@@ -20,6 +20,9 @@ class Level:
         factor: relative time of a gang that spans it.
         domain: int32 (N + 1,): the node's domain; -1 where it has none. The last entry stands for unknown nodes.
         names: of the domains; empty for the whole cluster.
+        pool: int32 (N + 1,): like the domain, but nodes of different GPU products never share one. Gangs are planned
+            within a pool: a gang of mixed products would run at the pace of the slower product, and slowdowns are
+            relative to the product.
     """
 
     name: str
@@ -28,6 +31,7 @@ class Level:
     factor: float
     domain: NDArray[np.int32]
     names: tuple[str, ...]
+    pool: NDArray[np.int32]
 
 
 def short_name(key: str) -> str:
@@ -46,15 +50,22 @@ def build_levels(view: ClusterView, locality: Mapping[str, float]) -> tuple[Leve
     count = len(view.nodes)
     node = float(locality.get("node", 1.0))
     across = max(node, float(locality.get("across", 1.7)))
-    levels = [Level("node", "", "", node, _padded(np.arange(count, dtype=np.int32)), view.nodes)]
+    _, product = np.unique(np.array(view.product, dtype=np.str_), return_inverse=True)
+
+    def level(
+        name: str, key: str, tree: str, factor: float, domain: NDArray[np.int32], names: tuple[str, ...]
+    ) -> Level:
+        return Level(name, key, tree, factor, _padded(domain), names, _padded(_pools(domain, product)))
+
+    levels = [level("node", "", "", node, np.arange(count, dtype=np.int32), view.nodes)]
     for tree in view.trees:
         factors = _factors(tree, locality, node, across)
         levels += [
-            Level(short_name(key), key, tree.name, factor, _padded(domain), names)
+            level(short_name(key), key, tree.name, factor, domain, names)
             for key, factor, domain, names in zip(tree.keys, factors, tree.domain, tree.names, strict=True)
         ]
-    levels.append(Level("across", "", "", across, _padded(np.zeros(count, np.int32)), ()))
-    return tuple(sorted(levels, key=lambda level: level.factor))
+    levels.append(level("across", "", "", across, np.zeros(count, np.int32), ()))
+    return tuple(sorted(levels, key=lambda each: each.factor))
 
 
 def span_factors(levels: Sequence[Level], members: NDArray[np.int32], rows: NDArray[np.int32]) -> NDArray[np.float64]:
@@ -91,6 +102,14 @@ def find_level(levels: Sequence[Level], text: str) -> Level | None:
     return next((level for level in named if level.key == text), None) or next(
         (level for level in named if level.name == text), None
     )
+
+
+def _pools(domain: NDArray[np.int32], product: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Number the pairs of domain and product that occur; -1 where there is no domain."""
+    if not len(domain):
+        return domain
+    _, pool = np.unique(domain.astype(np.int64) * (int(product.max()) + 1) + product, return_inverse=True)
+    return np.where(domain >= 0, pool, -1).astype(np.int32)
 
 
 def _padded(domain: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -40,7 +40,7 @@ class World:
         score: uint8 (J, V, S, N + 1): 0-100.
         cost: float32 (J, V, S, N + 1): see :class:`scorer.placement.scoring.Columns`.
         levels: that a gang may span, the quickest first.
-        orders: for (j, v, s) per level: int32 rows by domain and, within it, by cost.
+        orders: for (j, v, s) per level: int32 rows by pool and, within it, by cost.
         natural: int32 (N + 1,): rank of a node's name in natural order.
         by_name: int32 (N,): rows in natural order of names.
         gangs: (uid, row) of the members that are bound, by gang.
@@ -197,7 +197,7 @@ def _orders(
 
 
 def _by_domain(level: Level, by_cost: NDArray[np.int32]) -> NDArray[np.int32]:
-    domain = level.domain[by_cost]
+    domain = level.pool[by_cost]
     rows = by_cost[np.argsort(domain, kind="stable")]
     return rows[np.count_nonzero(domain < 0) :]
 

@@ -195,7 +195,7 @@ def test_explain_refuses_a_job_type_that_does_not_exist() -> None:
 QUIET = Fleet(count=5, gpus=4).quiet()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(scale=st.floats(1e-3, 1e3))
 def test_grades_do_not_depend_on_the_unit(scale: float) -> None:
     fleet = Fleet(count=5, gpus=4, rows=list(QUIET.rows))
@@ -206,7 +206,7 @@ def test_grades_do_not_depend_on_the_unit(scale: float) -> None:
     assert a.slowdown == pytest.approx(b.slowdown, rel=1e-5)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_the_order_of_samples_is_irrelevant(seed: int) -> None:
     fleet = Fleet(count=5, gpus=4, rows=list(QUIET.rows))
@@ -218,7 +218,7 @@ def test_the_order_of_samples_is_irrelevant(seed: int) -> None:
     assert np.array_equal(a.gpu_slowdown, b.gpu_slowdown, equal_nan=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     level=st.floats(0.97, 1.6),
     scatter=st.lists(st.floats(0.99, 1.01), min_size=1, max_size=8),
@@ -244,7 +244,7 @@ def test_another_slow_sample_never_improves_a_gpu_that_repeats(
     assert now_slow >= was_slow * 0.99  # the scatter itself is one percent
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(keep=st.lists(st.sampled_from(list(Dimension)), unique=True), status=st.sampled_from(SampleStatus))
 def test_missing_is_never_green(keep: list[Dimension], status: SampleStatus) -> None:
     """A job type of which nothing was measured well is not green, whatever else was."""

@@ -97,7 +97,7 @@ def test_a_line_cut_off_never_becomes_a_value() -> None:
     assert scrape.dropped["truncated"] == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cut=st.integers(0, 400))
 def test_wherever_a_scrape_is_cut_no_value_is_invented(cut: int) -> None:
     whole = (

@@ -78,7 +78,7 @@ pods = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     speed=st.lists(st.sampled_from([0.95, 1.0, 1.03, 1.1, 1.4, float("nan")]), min_size=6, max_size=6),
     faulty=st.sets(st.sampled_from(sorted(LABELS)), max_size=2),

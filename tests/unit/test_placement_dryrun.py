@@ -98,3 +98,26 @@ def test_a_product_narrows_the_choice_and_an_unknown_one_says_which_there_are() 
     missing = place(mixed, job, (), rng=rng, product="B200")
     assert not missing.assignments
     assert "NVIDIA A100, NVIDIA H100 80GB HBM3" in missing.infeasible
+
+
+def test_a_gang_never_mixes_products_although_the_rack_does() -> None:
+    labels = racks(2, 4)
+    world = world_of(dict.fromkeys(labels, 1.0), labels=labels)
+    products = tuple("A100" if name[-1] in "12" else "H100" for name in world.view.nodes)
+    mixed = World.build(
+        world.board, dataclasses.replace(world.view, product=products), world.policy, world.grading, NOW
+    )
+    rng = np.random.default_rng(1)
+    for pods in (2, 3, 4):
+        plan = place(mixed, job_request(8, pods, "", "", mixed.grading), (), rng=rng)
+        assert len({mixed.view.product[mixed.view.row[a.node]] for a in plan.assignments}) == 1
+    assert place(mixed, job_request(8, 2, "", "", mixed.grading), (), rng=rng).level == "rack"
+    too_many = place(mixed, job_request(8, 5, "", "", mixed.grading), (), rng=rng)
+    assert "one product" in too_many.infeasible
+
+
+def test_a_blind_choice_is_not_counted_on_a_faulty_node() -> None:
+    labels = racks(1, 3)
+    world = world_of(dict.fromkeys(labels, 1.0), grades={"r1-n3": Grade.RED}, labels=labels)
+    plan = place(world, job_request(8, 2, "", "", world.grading), (), rng=np.random.default_rng(1))
+    assert plan.blind_relative_time == pytest.approx(plan.relative_time)

@@ -70,7 +70,6 @@ GPU = Gpu(0, "GPU-0", "NVIDIA H100 80GB HBM3", "00000000:18:00.0", 81559, 700.0,
 # Parsers.
 
 
-@settings(deadline=None)
 @given(st.text(max_size=400))
 def test_parsers_survive_any_text(text: str) -> None:
     parse_burn(text)
@@ -534,7 +533,7 @@ def test_a_file_cut_short_is_set_aside(tmp_path: Path, cut: int) -> None:
     assert kept.read_text() == whole[:cut]
 
 
-@settings(deadline=None, max_examples=60)  # likewise
+@settings(max_examples=60)
 @given(st.text(max_size=60), st.sampled_from(["run", "gpus", "reverts", "state", "started", "version", "residues"]))
 def test_a_file_with_nonsense_in_it_is_damaged_not_a_crash(
     tmp_path_factory: pytest.TempPathFactory, nonsense: str, key: str
@@ -670,7 +669,7 @@ def test_the_oldest_plain_samples_go_first_and_runs_never(tmp_path: Path) -> Non
     assert request.runs[-1].residues[0].code == "xid:79"
 
 
-@settings(deadline=None, max_examples=40)  # each put is flushed to disk, which takes what it takes
+@settings(max_examples=40)  # each put is flushed to disk, which takes what it takes
 @given(st.lists(st.tuples(st.sampled_from(["sample", "tagged", "kernel"]), st.integers(1, 400)), max_size=25))
 def test_the_queue_never_passes_its_bounds(
     tmp_path_factory: pytest.TempPathFactory, puts: list[tuple[str, int]]

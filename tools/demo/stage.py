@@ -118,7 +118,7 @@ class Stage:
         draw.say(self.console, f"  [dim]{chosen.node}: {reason}[/]")
 
     def say_time(self, nodes: list[str], job_type: str, plan: placement_pb2.PlaceResponse) -> None:
-        """The predicted time where the job went, beside that of a choice that knows only free and not free."""
+        """The predicted time where the job went, beside that of a choice by rack that knows no grades."""
         slowest = max(self.server.verdict(node, job_type).slowdown for node in nodes)
         racks = sorted({node.labels.get(draw.RACK, "") for node in self.server.nodes() if node.name in nodes})
         where = "" if len(nodes) == 1 else f" in {'rack' if len(racks) == 1 else 'racks'} {', '.join(racks)}"
