@@ -1,6 +1,7 @@
 """Evidence bundles: a directory that holds what is known of one node, every file optional."""
 
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from scorer.model.evidence import (
     SampleColumns,
 )
 from scorer.sources.bundle_probes import Probe, read_probes
-from scorer.sources.bundle_text import number_of, object_of, parse_time, read_csv, read_json, read_text
+from scorer.sources.bundle_text import index_of, number_of, object_of, parse_time, read_csv, read_json, read_text
 from scorer.sources.dcgmi_output import Verdicts, read_diag, read_discovery, read_health
 from scorer.sources.exposition import parse_scrape
 from scorer.sources.nvidia_smi import Query, read_query
@@ -29,6 +30,7 @@ from scorer.sources.telemetry import TelemetryTracker
 _NEVER = float("-inf")
 _GPU_RESOURCE = "nvidia.com/gpu"
 _MAX_GPUS = 1024
+_UNIX_SECONDS = re.compile(r"[0-9]{1,12}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +123,7 @@ def _scrapes(reader: _Reader) -> tuple[TelemetryTracker, dict[int, GpuFacts], st
     hostname = ""
     files = []
     for path in (reader.path / "metrics").glob("*.prom"):
-        if not path.stem.isdigit():
+        if not _UNIX_SECONDS.fullmatch(path.stem):
             raise BundleError(f"{path}: the name must be the scrape's time in Unix seconds, such as 1795175970.prom")
         files.append((int(path.stem), path))
     for at, path in sorted(files):
@@ -168,9 +170,9 @@ def _links(reader: _Reader) -> tuple[LinkState, ...]:
     states = []
     for line, row in read_csv(path, ("at", "gpu", "link", "kind", "state")) if path else ():
         where = f"{path}, line {line}"
-        if row["gpu"] and not row["gpu"].isdigit():
-            raise BundleError(f"{where}: gpu {row['gpu']!r} is no index; leave it empty for a port of the node")
-        gpu = int(row["gpu"]) if row["gpu"] else -1
+        gpu = index_of(row["gpu"]) if row["gpu"] else -1
+        if gpu is None:
+            raise BundleError(f"{where}: gpu {row['gpu'][:40]!r} is no index; leave it empty for a port of the node")
         at = reader.saw(parse_time(row["at"], where))
         states.append(
             LinkState(
@@ -208,8 +210,9 @@ def _merge_health(reader: _Reader, smi: Query, probes: list[Probe], now: float) 
     for gpu, words in smi.lost.items():
         reader.health.setdefault(gpu, {})[NVIDIA_SMI] = f"Failure: {words}: the driver cannot read this GPU"
     for p in probes:
-        if p.was_rejected and p.gpu.isdigit() and now - p.at <= 24 * 3600.0:
-            reader.health.setdefault(int(p.gpu), {})[KUBELET] = f"Failure: {p.detail}"
+        index = index_of(p.gpu)
+        if p.was_rejected and index is not None and now - p.at <= 24 * 3600.0:
+            reader.health.setdefault(index, {})[KUBELET] = f"Failure: {p.detail}"
 
 
 def _gpus(reader: _Reader, scraped: dict[int, GpuFacts], smi: Query, probes: list[Probe]) -> tuple[GpuFacts, ...]:
@@ -218,7 +221,8 @@ def _gpus(reader: _Reader, scraped: dict[int, GpuFacts], smi: Query, probes: lis
     listed = read_discovery(path) if path else {}
     present = smi.gpus or scraped or listed
     if not present:
-        present = {int(p.gpu): GpuFacts(int(p.gpu)) for p in probes if p.gpu.isdigit() and int(p.gpu) < _MAX_GPUS}
+        named = {index_of(p.gpu) for p in probes}
+        present = {i: GpuFacts(i) for i in named if i is not None and i < _MAX_GPUS}
     if not present and (count := _expected(reader)):
         present = {i: GpuFacts(i) for i in range(count)}
     product = reader.case.get("product")
@@ -244,10 +248,10 @@ def _fill(facts: GpuFacts, *others: GpuFacts) -> GpuFacts:
 def _count(value: object, where: str) -> int | None:
     if value is None:
         return None
-    text = str(value)
-    if not text.isdigit() or int(text) > _MAX_GPUS:
-        raise BundleError(f"{where}: {value!r} is no number of GPUs")
-    return int(text)
+    count = index_of(str(value))
+    if count is None or count > _MAX_GPUS:
+        raise BundleError(f"{where}: {str(value)[:40]!r} is no number of GPUs")
+    return count
 
 
 def _offered(reader: _Reader) -> int | None:

@@ -14,6 +14,7 @@ from scorer.model.evidence import GpuFacts
 
 #: More lines than any exporter of one node sends; the rest is not read.
 MAX_LINES = 200_000
+_INDEX_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def _samples(text: str, dropped: Counter[str]) -> Iterator[PromSample]:
 
 def _index(labels: Mapping[str, str]) -> int:
     text = labels.get("gpu", "")
-    return int(text) if text.isascii() and text.isdigit() else -1
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _INDEX_DIGITS else -1
 
 
 def _facts(index: int, uuid: str, labels: Mapping[str, str]) -> GpuFacts:
