@@ -30,7 +30,7 @@ from scorer.sources.telemetry import TelemetryTracker
 _NEVER = float("-inf")
 _GPU_RESOURCE = "nvidia.com/gpu"
 _MAX_GPUS = 1024
-_UNIX_SECONDS = re.compile(r"[0-9]{1,12}")
+_UNIX_SECONDS = re.compile(r"[0-9]{1,11}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,6 +14,8 @@ from scorer.model.errors import BundleError
 #: No file of one node's evidence is larger.
 MAX_BYTES = 64 * 1024 * 1024
 
+#: Unix seconds; later ones cannot be written as RFC 3339.
+_LATEST = 2.5e11
 _INDEX = re.compile(r"[0-9]{1,9}")
 
 
@@ -104,7 +106,10 @@ def parse_time(text: object, where: str) -> float:
         at = datetime.fromisoformat(str(text).strip().replace("/", "-"))
     except ValueError:
         raise BundleError(f"{where}: {text!r} is no RFC 3339 time, such as 2026-11-20T12:00:00Z") from None
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    if not 0 <= seconds < _LATEST:
+        raise BundleError(f"{where}: {text!r} is no time at which a GPU ran")
+    return seconds
 
 
 def number_of(value: object, where: str) -> float:
