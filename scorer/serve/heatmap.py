@@ -1,7 +1,6 @@
 """The heat map of the page: nodes as cells, by rack, with their GPUs and the reasons of what is not green."""
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from scorer.model.cluster import ClusterView
 from scorer.model.grade import Grade
 from scorer.model.jobtype import JobType
 from scorer.model.policy import GradingPolicy
+from scorer.placement.topology import natural_key
 
 #: Above this many GPUs cells show no GPUs: the page would be too big to load at a glance.
 MAX_PIPS: Final = 8192
@@ -30,7 +30,6 @@ COLUMNS: Final = 4
 LETTERS: Final[Mapping[Grade, str]] = {Grade.GREEN: "G", Grade.UNKNOWN: "?", Grade.YELLOW: "Y", Grade.RED: "R"}
 #: The order of counts, of the legend and of the table.
 WORST_FIRST: Final = (Grade.RED, Grade.YELLOW, Grade.UNKNOWN, Grade.GREEN)
-_DIGITS: Final = re.compile(r"([0-9]{1,18})")
 _REACH_WORDS: Final[Mapping[Reach, str]] = {
     Reach.MULTI_GPU: "jobs of several GPUs",
     Reach.GANG: "gangs",
@@ -71,12 +70,6 @@ class Rack:
     width: int
     height: int
     cells: tuple[Cell, ...]
-
-
-def natural_key(name: str) -> tuple[tuple[str, int], ...]:
-    """Order in which people count: ``n2`` before ``n10``."""
-    parts = _DIGITS.split(name)
-    return tuple((parts[i], int(parts[i + 1]) if i + 1 < len(parts) else -1) for i in range(0, len(parts), 2))
 
 
 class Fleet:
