@@ -11,7 +11,7 @@ from scorer.grading.reach import reaches
 from scorer.model.board import Action, Finding, GradeBoard, Reach
 from scorer.model.dimension import Dimension
 from scorer.model.grade import Grade, Sensitivity
-from scorer.model.jobtype import JobType
+from scorer.model.jobtype import JobType, find_job_type
 from scorer.model.policy import GradingPolicy
 
 
@@ -115,10 +115,8 @@ def explain_node(
     Raises:
         ValueError: if no job type has that name; the text lists those there are.
     """
-    types = [(j, t) for j, t in enumerate(policy.job_types) if job_type in (None, t.name)]
-    if not types:
-        names = ", ".join(t.name for t in policy.job_types)
-        raise ValueError(f"no job type is called {job_type!r}; there are {names}")
+    asked = None if job_type is None else find_job_type(policy.job_types, job_type)
+    types = [(j, t) for j, t in enumerate(policy.job_types) if asked in (None, t)]
     findings = board.findings[row]
     jobs = tuple(_job(board, row, j, t, policy, sensitivity) for j, t in types)
     start, stop = int(board.gpu_start[row]), int(board.gpu_start[row + 1])
@@ -150,6 +148,22 @@ def choose_action(findings: Sequence[Finding]) -> Action:
         if wanted:
             return max(wanted, key=order.index)
     return Action.NONE
+
+
+def telling(findings: Sequence[Finding]) -> Sequence[Finding]:
+    """Of a node's findings those that speak against it; where none does, all of them.
+
+    A grade that is held, as after an experiment, is told by a finding that speaks against nothing by itself.
+    """
+    return [f for f in findings if f.grade is not Grade.GREEN] or findings
+
+
+def untold(board: GradeBoard, row: int, grade: Grade) -> str:
+    """Why a node without findings is not green."""
+    if grade is not Grade.UNKNOWN:
+        return "predicted to be slower than its peers"
+    never = bool(np.isnan(board.evidence_at[row]))
+    return "no good probe yet" if never else "the evidence is too old or too wide to tell"
 
 
 def overall(board: GradeBoard, policy: GradingPolicy) -> NDArray[np.uint8]:

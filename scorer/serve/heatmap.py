@@ -1,6 +1,5 @@
 """The heat map of the page: nodes as cells, by rack, with their GPUs and the reasons of what is not green."""
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from scorer.grading import telling, untold
 from scorer.model.board import Finding, GradeBoard, Reach
 from scorer.model.cluster import ClusterView
 from scorer.model.grade import Grade
@@ -215,16 +215,12 @@ def reasons_of(fleet: Fleet, node: str) -> tuple[str, ...]:
         return ("not graded yet",)
     if fleet.grades[node] is Grade.GREEN:
         return ()
-    all_findings = fleet.board.findings[row]
-    findings = [f for f in all_findings if f.grade is not Grade.GREEN] or all_findings
+    findings = telling(fleet.board.findings[row])
     if findings:
         more = len(findings) - MAX_REASONS
         told = tuple(_told(finding) for finding in findings[:MAX_REASONS])
         return (*told, f"and {more} more: gpugrade explain {node}") if more > 0 else told
-    if fleet.grades[node] is Grade.UNKNOWN:
-        never = math.isnan(float(fleet.board.evidence_at[row]))
-        return ("no good probe yet",) if never else ("the evidence is too old or too wide to tell",)
-    return ("predicted to be slower than its peers",)
+    return (untold(fleet.board, row, fleet.grades[node]),)
 
 
 def _told(finding: Finding) -> str:
