@@ -1,21 +1,17 @@
 """``gpugrade grade``: grade one node from an evidence bundle, without a server."""
 
-import json
 import math
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
+from scorer.cli import output
+from scorer.cli.output import Answer, Column, Facts, Table, number
 from scorer.grading import NodeExplanation, explain_node, fold
-from scorer.model.errors import GpugradeError
 from scorer.model.grade import Grade
 from scorer.model.policy import GradingPolicy
 from scorer.sources.bundle import load_bundle
-
-
-class _Failure(click.ClickException):
-    exit_code = 2
 
 
 @click.command("grade")
@@ -27,21 +23,30 @@ class _Failure(click.ClickException):
     metavar="DIR",
     help="The directory of evidence to judge.",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def command(directory: Path, output: str) -> None:
+@click.option("--output", "-o", "form", type=click.Choice(output.FORMATS), default="table", show_default=True)
+@click.option("--no-color", is_flag=True, help="No colour on a terminal; also NO_COLOR.")
+@click.pass_context
+def command(ctx: click.Context, directory: Path, form: str, no_color: bool) -> None:
     """Grade one node from an evidence bundle.
 
     Exits with 0 if nothing is red, 1 if something is, 2 if the bundle is damaged.
     """
     policy = GradingPolicy()
-    try:
-        bundle = load_bundle(directory)
-    except GpugradeError as error:
-        raise _Failure(str(error)) from error
-    answer = explain_node(fold(bundle.evidence, policy, bundle.now), 0, policy)
-    click.echo(json.dumps(as_json(answer), indent=1, allow_nan=False) if output == "json" else as_table(answer))
-    if any(job.grade is Grade.RED for job in answer.jobs):
-        click.get_current_context().exit(1)
+    bundle = load_bundle(directory)
+    answer = answer_of(explain_node(fold(bundle.evidence, policy, bundle.now), 0, policy))
+    above = ctx.obj if isinstance(ctx.obj, dict) else {}
+    output.show(answer, form, no_color or bool(above.get("no_color")))
+    ctx.exit(int(answer.bad))
+
+
+def answer_of(found: NodeExplanation) -> Answer:
+    """Say a node's grades, whom to blame and what to do, for every format."""
+    return Answer(
+        document=as_json(found),
+        names=(f"node/{found.node}",),
+        blocks=(_facts(found), _table(found)),
+        bad=any(job.grade is Grade.RED for job in found.jobs),
+    )
 
 
 def as_json(answer: NodeExplanation) -> dict[str, object]:
@@ -76,23 +81,41 @@ def as_json(answer: NodeExplanation) -> dict[str, object]:
     }
 
 
-def as_table(answer: NodeExplanation) -> str:
-    """Return the answer for people: one line a job type, then the reasons, whom to blame and what to do."""
-    lines = [f"{answer.node} at {_time(answer.at)}", ""]
-    lines.append(f"{'JOB TYPE':<14}{'SENSITIVITY':<13}{'GRADE':<9}{'SLOWDOWN':<22}CONFIDENCE")
-    for job in answer.jobs:
-        figure = "-" if math.isnan(job.slowdown) else f"{job.slowdown:.2f} ({job.low:.2f} to {job.high:.2f})"
-        lines.append(
-            f"{job.job_type:<14}{job.sensitivity.label:<13}{job.grade.label:<9}{figure:<22}{job.confidence:.0%}"
+def _facts(answer: NodeExplanation) -> Facts:
+    return Facts(
+        (
+            ("node", answer.node),
+            ("at", _time(answer.at)),
+            ("bad GPUs", ", ".join(map(str, answer.bad_gpus)) or "none"),
+            ("action", answer.action.value),
+            *(("evidence", line) for line in answer.evidence),
         )
-    lines.append("")
-    for job in answer.jobs:
-        lines.extend(f"{job.job_type}: {reason}" for reason in job.reasons)
-    lines.append("")
-    lines.append(f"bad GPUs: {', '.join(map(str, answer.bad_gpus)) or 'none'}")
-    lines.append(f"action:   {answer.action.value}")
-    lines.extend(f"evidence: {line}" for line in answer.evidence)
-    return "\n".join(lines)
+    )
+
+
+def _table(answer: NodeExplanation) -> Table:
+    columns = (
+        Column("JOB-TYPE"),
+        Column("SENSITIVITY"),
+        Column("GRADE"),
+        Column("SLOWDOWN", right=True),
+        Column("RANGE", right=True),
+        Column("CONFIDENCE", right=True),
+        Column("REASONS"),
+    )
+    rows = tuple(
+        (
+            job.job_type,
+            job.sensitivity.label,
+            job.grade.label,
+            number(job.slowdown),
+            f"{number(job.low)}..{number(job.high)}",
+            number(job.confidence),
+            "; ".join(job.reasons),
+        )
+        for job in answer.jobs
+    )
+    return Table(columns, rows)
 
 
 def _figure(value: float) -> float | None:

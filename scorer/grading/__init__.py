@@ -10,6 +10,8 @@ from scorer.grading.explain import (
     choose_action,
     explain_node,
     overall,
+    telling,
+    untold,
 )
 
 __all__ = [
@@ -22,4 +24,6 @@ __all__ = [
     "explain_node",
     "fold",
     "overall",
+    "telling",
+    "untold",
 ]

@@ -10,8 +10,8 @@ from scorer.grading.facts import ago
 from scorer.grading.reach import reaches
 from scorer.model.board import Action, Finding, GradeBoard, Reach
 from scorer.model.dimension import Dimension
-from scorer.model.grade import Grade, Sensitivity
-from scorer.model.jobtype import JobType
+from scorer.model.grade import Grade, Sensitivity, Thresholds
+from scorer.model.jobtype import JobType, find_job_type
 from scorer.model.policy import GradingPolicy
 
 
@@ -115,10 +115,8 @@ def explain_node(
     Raises:
         ValueError: if no job type has that name; the text lists those there are.
     """
-    types = [(j, t) for j, t in enumerate(policy.job_types) if job_type in (None, t.name)]
-    if not types:
-        names = ", ".join(t.name for t in policy.job_types)
-        raise ValueError(f"no job type is called {job_type!r}; there are {names}")
+    asked = None if job_type is None else find_job_type(policy.job_types, job_type)
+    types = [(j, t) for j, t in enumerate(policy.job_types) if asked in (None, t)]
     findings = board.findings[row]
     jobs = tuple(_job(board, row, j, t, policy, sensitivity) for j, t in types)
     start, stop = int(board.gpu_start[row]), int(board.gpu_start[row + 1])
@@ -152,6 +150,22 @@ def choose_action(findings: Sequence[Finding]) -> Action:
     return Action.NONE
 
 
+def telling(findings: Sequence[Finding]) -> Sequence[Finding]:
+    """Of a node's findings those that speak against it; where none does, all of them.
+
+    A grade that is held, as after an experiment, is told by a finding that speaks against nothing by itself.
+    """
+    return [f for f in findings if f.grade is not Grade.GREEN] or findings
+
+
+def untold(board: GradeBoard, row: int, grade: Grade) -> str:
+    """Why a node without findings is not green."""
+    if grade is not Grade.UNKNOWN:
+        return "predicted to be slower than its peers"
+    never = bool(np.isnan(board.evidence_at[row]))
+    return "no good probe yet" if never else "the evidence is too old or too wide to tell"
+
+
 def overall(board: GradeBoard, policy: GradingPolicy) -> NDArray[np.uint8]:
     """Return uint8 (N,): each node's worst grade over job types, at each type's own shape and sensitivity."""
     columns = [board.grade[:, j, t.shape.variant, t.sensitivity] for j, t in enumerate(policy.job_types)]
@@ -175,21 +189,21 @@ def _job(
         low=figures[1],
         high=figures[2],
         confidence=float(board.confidence[row, j, v, s]),
-        reasons=_reasons(board, row, job, v, grade, policy.thresholds[s].yellow, figures),
+        reasons=_reasons(board, row, job, v, grade, policy.thresholds[s], figures),
         since=float(board.since[row, j, v, s]),
     )
 
 
 def _reasons(
-    board: GradeBoard, row: int, job: JobType, variant: int, grade: Grade, yellow: float, figures: Sequence[float]
+    board: GradeBoard, row: int, job: JobType, variant: int, grade: Grade, bounds: Thresholds, figures: Sequence[float]
 ) -> tuple[str, ...]:
-    point, low, high = figures
+    point = figures[0]
     against: list[str] = []
     notes: list[str] = []
     for f in board.findings[row]:
         if f.reach is Reach.SLOWDOWN:
             concerned = f.dimension is not None and job.weights_for(variant)[f.dimension] > 0
-            if concerned and (point >= yellow or grade is Grade.UNKNOWN):
+            if concerned and (point >= bounds.yellow or grade is Grade.UNKNOWN):
                 against.append(f.text)
         elif f.reach is Reach.WHOLE_NODE:
             if reaches(f.reach, job, variant, 0) and grade >= f.grade:
@@ -199,16 +213,25 @@ def _reasons(
     if grade is Grade.UNKNOWN and not any(
         f.grade is Grade.UNKNOWN and f.reach is Reach.ALL for f in board.findings[row]
     ):
-        spans = f"{point:.2f}x ({low:.2f} to {high:.2f}) spans from green to red: more probes are needed"
-        nothing = "nothing that this job type needs was ever measured"
-        against.append(spans if _measured(board, row, job, variant) else nothing)
+        against.append(_why_unknown(board, row, job, variant, figures, bounds))
     if not against and (grade is Grade.GREEN or not notes):
         age = ago(board.at - float(board.evidence_at[row]))
-        figure = f"predicted {point:.2f}x typical ({low:.2f} to {high:.2f}), newest probe {age} ago"
-        against.append(figure if point >= yellow else f"nothing speaks against it: {figure}")
+        predicted = f"predicted {point:.2f}x typical ({figures[1]:.2f} to {figures[2]:.2f}), newest probe {age} ago"
+        against.append(predicted if point >= bounds.yellow else f"nothing speaks against it: {predicted}")
     # A grade that is held has its reason in the wait, whatever else speaks against the node.
     held = [f.text for f in board.findings[row] if f.rule == "waiting" and grade > Grade.GREEN]
     return tuple(dict.fromkeys(held + against + notes))
+
+
+def _why_unknown(
+    board: GradeBoard, row: int, job: JobType, variant: int, figures: Sequence[float], bounds: Thresholds
+) -> str:
+    point, low, high = figures
+    if not _measured(board, row, job, variant):
+        return "nothing that this job type needs was ever measured"
+    if low < bounds.yellow and high >= bounds.red:
+        return f"{point:.2f}x ({low:.2f} to {high:.2f}) spans from green to red: more probes are needed"
+    return "no recent probe of anything that this job type needs"
 
 
 def _measured(board: GradeBoard, row: int, job: JobType, variant: int) -> bool:

@@ -25,7 +25,6 @@ from scorer.grading.telemetry_faults import (
 from scorer.model.board import Finding, Reach
 from scorer.model.dimension import Dimension
 from scorer.model.evidence import Evidence, KernelMessage, LinkState, NodeFacts, Reading, Run, RunPhase, SampleStatus
-from scorer.model.grade import Grade
 from scorer.model.policy import GradingPolicy
 
 
@@ -229,12 +228,25 @@ def _most(a: float, b: float) -> float:
     return float(np.fmax(a, b))
 
 
+#: For these a device plugin takes a GPU out of the offer: it reads XIDs, and sees a GPU that cannot be read. Of a slow,
+#: hot or badly linked one it knows nothing.
+_TAKEN_OUT_FOR = frozenset(
+    {
+        "off-bus",
+        "gpu-unreadable",
+        "xid-fatal",
+        "uncorrectable",
+        "remap-failed",
+        "health-failure",
+        "remap-pending",
+        "contained",
+        "xid-warn",
+        "unconfirmed",
+    }
+)
+
+
 def _withheld(findings: Sequence[Finding], count: int) -> frozenset[int]:
-    """Which GPUs the kubelet withholds: it does not say, so the worst faulty ones are taken to be those."""
-    if count <= 0:
-        return frozenset()
-    suspects: list[int] = []
-    for f in findings:
-        if f.names_gpu and f.gpu_index >= 0 and f.grade >= Grade.YELLOW and f.gpu_index not in suspects:
-            suspects.append(f.gpu_index)
-    return frozenset(suspects[:count])
+    """Which GPUs the kubelet withholds: it does not say, so the worst of those it has a reason to are taken to be."""
+    suspects = [f.gpu_index for f in findings if f.rule in _TAKEN_OUT_FOR and f.names_gpu and f.gpu_index >= 0]
+    return frozenset(list(dict.fromkeys(suspects))[: max(count, 0)])

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from scorer.grading.baseline import Fleet
 from scorer.grading.chance import verdict
-from scorer.grading.predict import UNMEASURED, Z90, Prediction, newest_of
+from scorer.grading.predict import UNMEASURED, Z90, Prediction
 from scorer.grading.series import Bools, Floats
 from scorer.model.grade import Grade, Sensitivity
 from scorer.model.jobtype import VARIANTS
@@ -23,7 +23,7 @@ class GpuJobs:
         low: float64 (G, J, V).
         high: float64 (G, J, V).
         grade: uint8 (G, J, V, S): by measurement alone.
-        fresh: bool (G,): whether a good probe is young enough.
+        fresh: bool (G,): whether a good probe of any dimension is young enough.
     """
 
     point: Floats
@@ -41,8 +41,8 @@ def weights(policy: GradingPolicy) -> Floats:
 def judge_gpus(prediction: Prediction, now: float, policy: GradingPolicy) -> GpuJobs:
     """Predict and grade each GPU for each job type, shape and sensitivity.
 
-    A dimension that was never measured counts as typical and widens the interval; where nothing that a job needs was
-    ever measured, or no probe is young enough, the grade is unknown.
+    A dimension that was never measured counts as typical and widens the interval; where nothing that a job needs has a
+    probe that is young enough, the grade is unknown: a fresh look at the host says nothing of a job that computes.
     """
     share = weights(policy)
     jobs, variants, dims = share.shape
@@ -57,14 +57,13 @@ def judge_gpus(prediction: Prediction, now: float, policy: GradingPolicy) -> Gpu
     high = point + np.sqrt(np.square(up_d) @ np.square(flat)).reshape(shape)
     low = point - np.sqrt(np.square(down_d) @ np.square(flat)).reshape(shape)
 
-    newest = newest_of(prediction.newest_at)
-    fresh = now - newest <= policy.max_probe_age_s
-    known = fresh[:, None, None] & ((measured.astype(np.float64) @ flat) > 0).reshape(shape)
+    fresh = now - prediction.newest_at <= policy.max_probe_age_s
+    known = (((measured & fresh).astype(np.float64) @ flat) > 0).reshape(shape)
     grade = np.empty((*point.shape, len(Sensitivity)), np.uint8)
     for s in Sensitivity:
         found = verdict(point, low, high, policy.thresholds[s])
         grade[..., s] = np.where(known, found, Grade.UNKNOWN)
-    return GpuJobs(point, low, high, grade, fresh)
+    return GpuJobs(point, low, high, grade, np.asarray(fresh.any(axis=1)))
 
 
 def worst_of_node(values: Floats, fleet: Fleet, use: Bools, nothing: float) -> Floats:

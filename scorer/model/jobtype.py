@@ -1,6 +1,6 @@
 """Job types: how a job's step time divides over the dimensions, and what shape it has."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,6 +72,19 @@ class JobType:
             row[Dimension.FABRIC] = 0.0
         total = row.sum()
         return row / total if total > 0 else row
+
+
+def find_job_type(job_types: Sequence[JobType], name: str) -> JobType:
+    """Return the job type of that name.
+
+    Raises:
+        ValueError: if there is none; the text lists those there are.
+    """
+    for job_type in job_types:
+        if job_type.name == name:
+            return job_type
+    names = ", ".join(t.name for t in job_types)
+    raise ValueError(f"no job type is called {name!r}; there are {names}")
 
 
 def _d(**shares: float) -> Mapping[Dimension, float]:

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scorer.model.grade import Grade
-from scorer.placement.decide import key_of, node_reason
+from scorer.placement.asked import key_of
+from scorer.placement.decide import node_reason
 from scorer.placement.gang import Candidates, GangPlan, plan_gang
 from scorer.placement.levels import Level, span_of
 from scorer.placement.pod import PodRequest

@@ -10,11 +10,12 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from gpugrade.v1 import grading_pb2 as pb
 from gpugrade.v1 import grading_pb2_grpc as pb_grpc
 
-from scorer.grading import explain_node
+from scorer.grading import explain_node, telling, untold
 from scorer.grading.explain import GpuExplanation
 from scorer.model.board import Finding, GradeBoard
 from scorer.model.evidence import RunPhase
 from scorer.model.grade import Grade, Sensitivity
+from scorer.model.jobtype import find_job_type
 from scorer.model.policy import GradingPolicy, Settings
 from scorer.serve.folding import Graded
 from scorer.sources.cluster import ClusterState
@@ -68,18 +69,14 @@ class GradesService(pb_grpc.GradesServicer):
         policy = (graded.settings if graded is not None else self._settings()).grading
         if request.node not in cluster.nodes:
             context.abort(grpc.StatusCode.NOT_FOUND, f"there is no node {request.node!r}; `gpugrade nodes` lists them")
-        names = [job.name for job in policy.job_types]
-        if request.job_type and request.job_type not in names:
-            known = ", ".join(names)
-            context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT, f"no job type is called {request.job_type!r}; there are {known}"
-            )
         sensitivity: Sensitivity | None = None
-        if request.sensitivity:
-            try:
+        try:
+            if request.job_type:
+                find_job_type(policy.job_types, request.job_type)
+            if request.sensitivity:
                 sensitivity = Sensitivity.parse(request.sensitivity)
-            except ValueError as error:
-                context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except ValueError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         view = _View(graded, cluster, self._clock())
         response = pb.ExplainNodeResponse(node=view.node(request.node), action="none")
         if graded is None or (row := graded.board.row.get(request.node)) is None:
@@ -167,15 +164,8 @@ class _View:
 def _reasons(board: GradeBoard, row: int, overall: Grade) -> list[str]:
     if overall is Grade.GREEN:
         return []
-    against = [f.text for f in board.findings[row] if f.grade is not Grade.GREEN]
-    # A grade that is held, as after an experiment, is told by a finding that speaks against nothing by itself.
-    found = list(dict.fromkeys(against or [f.text for f in board.findings[row]]))
-    if found:
-        return found[:_MAX_REASONS]
-    if overall is Grade.UNKNOWN:
-        never = math.isnan(float(board.evidence_at[row]))
-        return ["no good probe yet" if never else "the evidence is too old or too wide to tell"]
-    return ["predicted to be slower than its peers"]
+    found = list(dict.fromkeys(f.text for f in telling(board.findings[row])))
+    return found[:_MAX_REASONS] or [untold(board, row, overall)]
 
 
 def _explain(

@@ -1,7 +1,5 @@
 """The heat map of the page: nodes as cells, by rack, with their GPUs and the reasons of what is not green."""
 
-import math
-import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,11 +8,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from scorer.grading import telling, untold
 from scorer.model.board import Finding, GradeBoard, Reach
 from scorer.model.cluster import ClusterView
 from scorer.model.grade import Grade
 from scorer.model.jobtype import JobType
 from scorer.model.policy import GradingPolicy
+from scorer.placement.topology import natural_key
 
 #: Above this many GPUs cells show no GPUs: the page would be too big to load at a glance.
 MAX_PIPS: Final = 8192
@@ -30,7 +30,6 @@ COLUMNS: Final = 4
 LETTERS: Final[Mapping[Grade, str]] = {Grade.GREEN: "G", Grade.UNKNOWN: "?", Grade.YELLOW: "Y", Grade.RED: "R"}
 #: The order of counts, of the legend and of the table.
 WORST_FIRST: Final = (Grade.RED, Grade.YELLOW, Grade.UNKNOWN, Grade.GREEN)
-_DIGITS: Final = re.compile(r"([0-9]{1,18})")
 _REACH_WORDS: Final[Mapping[Reach, str]] = {
     Reach.MULTI_GPU: "jobs of several GPUs",
     Reach.GANG: "gangs",
@@ -71,12 +70,6 @@ class Rack:
     width: int
     height: int
     cells: tuple[Cell, ...]
-
-
-def natural_key(name: str) -> tuple[tuple[str, int], ...]:
-    """Order in which people count: ``n2`` before ``n10``."""
-    parts = _DIGITS.split(name)
-    return tuple((parts[i], int(parts[i + 1]) if i + 1 < len(parts) else -1) for i in range(0, len(parts), 2))
 
 
 class Fleet:
@@ -222,16 +215,12 @@ def reasons_of(fleet: Fleet, node: str) -> tuple[str, ...]:
         return ("not graded yet",)
     if fleet.grades[node] is Grade.GREEN:
         return ()
-    all_findings = fleet.board.findings[row]
-    findings = [f for f in all_findings if f.grade is not Grade.GREEN] or all_findings
+    findings = telling(fleet.board.findings[row])
     if findings:
         more = len(findings) - MAX_REASONS
         told = tuple(_told(finding) for finding in findings[:MAX_REASONS])
         return (*told, f"and {more} more: gpugrade explain {node}") if more > 0 else told
-    if fleet.grades[node] is Grade.UNKNOWN:
-        never = math.isnan(float(fleet.board.evidence_at[row]))
-        return ("no good probe yet",) if never else ("the evidence is too old or too wide to tell",)
-    return ("predicted to be slower than its peers",)
+    return (untold(fleet.board, row, fleet.grades[node]),)
 
 
 def _told(finding: Finding) -> str:

@@ -1,7 +1,9 @@
 """Evidence bundles: a directory that holds what is known of one node, every file optional."""
 
 import math
+import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,16 +21,16 @@ from scorer.model.evidence import (
     PeerFigures,
     SampleColumns,
 )
+from scorer.sources.bundle_node import expected_gpus, merge_gpus, offered_gpus
 from scorer.sources.bundle_probes import Probe, read_probes
-from scorer.sources.bundle_text import number_of, object_of, parse_time, read_csv, read_json, read_text
+from scorer.sources.bundle_text import index_of, number_of, object_of, parse_time, read_csv, read_json, read_text
 from scorer.sources.dcgmi_output import Verdicts, read_diag, read_discovery, read_health
 from scorer.sources.exposition import parse_scrape
 from scorer.sources.nvidia_smi import Query, read_query
 from scorer.sources.telemetry import TelemetryTracker
 
 _NEVER = float("-inf")
-_GPU_RESOURCE = "nvidia.com/gpu"
-_MAX_GPUS = 1024
+_UNIX_SECONDS = re.compile(r"[0-9]{1,11}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,8 +95,9 @@ def load_bundle(path: Path) -> Bundle:
     now = _now(reader)
     smi = _nvidia_smi(reader, now)
     _merge_health(reader, smi, probes, now)
-    gpus = _gpus(reader, scraped_gpus, smi, probes)
-    facts = NodeFacts(reader.name, gpus, _offered(reader), _expected(reader))
+    expected = expected_gpus(reader.case, str(reader.path / "case.json"))
+    gpus = _gpus(reader, scraped_gpus, smi, probes, expected)
+    facts = NodeFacts(reader.name, gpus, offered_gpus(reader.node, str(reader.path / "node.json")), expected)
     readings = tuple(replace(r, node=reader.name) for r in tracker.readings) + smi.readings
     if not (readings or kernel or links or probes or reader.health or reader.node or gpus):
         raise BundleError(
@@ -121,7 +124,7 @@ def _scrapes(reader: _Reader) -> tuple[TelemetryTracker, dict[int, GpuFacts], st
     hostname = ""
     files = []
     for path in (reader.path / "metrics").glob("*.prom"):
-        if not path.stem.isdigit():
+        if not _UNIX_SECONDS.fullmatch(path.stem):
             raise BundleError(f"{path}: the name must be the scrape's time in Unix seconds, such as 1795175970.prom")
         files.append((int(path.stem), path))
     for at, path in sorted(files):
@@ -168,9 +171,9 @@ def _links(reader: _Reader) -> tuple[LinkState, ...]:
     states = []
     for line, row in read_csv(path, ("at", "gpu", "link", "kind", "state")) if path else ():
         where = f"{path}, line {line}"
-        if row["gpu"] and not row["gpu"].isdigit():
-            raise BundleError(f"{where}: gpu {row['gpu']!r} is no index; leave it empty for a port of the node")
-        gpu = int(row["gpu"]) if row["gpu"] else -1
+        gpu = index_of(row["gpu"]) if row["gpu"] else -1
+        if gpu is None:
+            raise BundleError(f"{where}: gpu {row['gpu'][:40]!r} is no index; leave it empty for a port of the node")
         at = reader.saw(parse_time(row["at"], where))
         states.append(
             LinkState(
@@ -208,61 +211,25 @@ def _merge_health(reader: _Reader, smi: Query, probes: list[Probe], now: float) 
     for gpu, words in smi.lost.items():
         reader.health.setdefault(gpu, {})[NVIDIA_SMI] = f"Failure: {words}: the driver cannot read this GPU"
     for p in probes:
-        if p.was_rejected and p.gpu.isdigit() and now - p.at <= 24 * 3600.0:
-            reader.health.setdefault(int(p.gpu), {})[KUBELET] = f"Failure: {p.detail}"
+        index = index_of(p.gpu)
+        if p.was_rejected and index is not None and now - p.at <= 24 * 3600.0:
+            reader.health.setdefault(index, {})[KUBELET] = f"Failure: {p.detail}"
 
 
-def _gpus(reader: _Reader, scraped: dict[int, GpuFacts], smi: Query, probes: list[Probe]) -> tuple[GpuFacts, ...]:
-    """Put GPU facts together: nvidia-smi says which there are now, then the newest scrape, then discovery."""
+def _gpus(
+    reader: _Reader, scraped: Mapping[int, GpuFacts], smi: Query, probes: list[Probe], expected: int | None
+) -> tuple[GpuFacts, ...]:
     path = reader.file("dcgmi-discovery.txt")
-    listed = read_discovery(path) if path else {}
-    present = smi.gpus or scraped or listed
-    if not present:
-        present = {int(p.gpu): GpuFacts(int(p.gpu)) for p in probes if p.gpu.isdigit() and int(p.gpu) < _MAX_GPUS}
-    if not present and (count := _expected(reader)):
-        present = {i: GpuFacts(i) for i in range(count)}
     product = reader.case.get("product")
-    fallback = GpuFacts(-1, product=product if isinstance(product, str) else "")
-    return tuple(
-        _fill(present[i], scraped.get(i, fallback), listed.get(i, fallback), fallback) for i in sorted(present)
+    named = {index_of(p.gpu) for p in probes}
+    return merge_gpus(
+        smi.gpus,
+        scraped,
+        read_discovery(path) if path else {},
+        [i for i in named if i is not None],
+        expected or 0,
+        product if isinstance(product, str) else "",
     )
-
-
-def _fill(facts: GpuFacts, *others: GpuFacts) -> GpuFacts:
-    """Fill what a source does not know from the next one."""
-    for other in others:
-        facts = replace(
-            facts,
-            uuid=facts.uuid or other.uuid,
-            product=facts.product or other.product,
-            pci_bus_id=facts.pci_bus_id or other.pci_bus_id,
-            driver=facts.driver or other.driver,
-        )
-    return facts
-
-
-def _count(value: object, where: str) -> int | None:
-    if value is None:
-        return None
-    text = str(value)
-    if not text.isdigit() or int(text) > _MAX_GPUS:
-        raise BundleError(f"{where}: {value!r} is no number of GPUs")
-    return int(text)
-
-
-def _offered(reader: _Reader) -> int | None:
-    """GPUs that the kubelet offers; slices of time-shared ones are counted back to GPUs."""
-    where = str(reader.path / "node.json")
-    status = object_of(reader.node.get("status"), f"{where}: status")
-    allocatable = object_of(status.get("allocatable"), f"{where}: status.allocatable")
-    labels = object_of(object_of(reader.node.get("metadata"), where).get("labels"), f"{where}: metadata.labels")
-    offered = _count(allocatable.get(_GPU_RESOURCE), f"{where}: allocatable {_GPU_RESOURCE}")
-    replicas = _count(labels.get("nvidia.com/gpu.replicas"), f"{where}: label nvidia.com/gpu.replicas") or 1
-    return None if offered is None else -(-offered // replicas)
-
-
-def _expected(reader: _Reader) -> int | None:
-    return _count(reader.case.get("gpus"), f"{reader.path / 'case.json'}: gpus")
 
 
 def _peers(reader: _Reader) -> dict[Dimension, PeerFigures]:

@@ -1,6 +1,5 @@
 """Probes of an evidence bundle: one measurement a line."""
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 from scorer.model.dimension import Dimension
 from scorer.model.errors import BundleError
 from scorer.model.evidence import SampleStatus
-from scorer.sources.bundle_text import number_of, object_of, parse_time, read_text
+from scorer.sources.bundle_text import number_of, object_of, parse_json, parse_time, read_text
 
 _REJECTED = re.compile(r"UnexpectedAdmissionError|admission|pod rejected", re.IGNORECASE)
 _STATUS = {"ok": SampleStatus.OK, "failed": SampleStatus.FAILED, "timeout": SampleStatus.TIMEOUT}
@@ -51,11 +50,7 @@ def read_probes(path: Path) -> list[Probe]:
         if not line.strip():
             continue
         where = f"{path}, line {number}"
-        try:
-            row = object_of(json.loads(line), where)
-        except json.JSONDecodeError as error:
-            raise BundleError(f"{where}: not JSON ({error.msg}); was the file cut off?") from error
-        rows.append(_probe(row, where))
+        rows.append(_probe(object_of(parse_json(line, where), where), where))
     return rows
 
 

@@ -1,8 +1,10 @@
 """Files of an evidence bundle: bounded reading, times and numbers, and errors that say which line is wrong."""
 
+import contextlib
 import csv
 import json
 import math
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +13,10 @@ from scorer.model.errors import BundleError
 
 #: No file of one node's evidence is larger.
 MAX_BYTES = 64 * 1024 * 1024
+
+#: Unix seconds; later ones cannot be written as RFC 3339.
+_LATEST = 2.5e11
+_INDEX = re.compile(r"[0-9]{1,9}")
 
 
 def read_text(path: Path) -> str:
@@ -37,14 +43,29 @@ def read_json(path: Path) -> dict[str, object]:
         BundleError: if it is no JSON object.
     """
     text = read_text(path)
-    begin = text.find("{")
-    try:
-        found = json.loads(text[max(begin, 0) :])
-    except json.JSONDecodeError as error:
-        raise BundleError(f"{path}, line {error.lineno}: not JSON ({error.msg}); was the file cut off?") from error
+    found = parse_json(text[max(text.find("{"), 0) :], str(path))
     if not isinstance(found, dict):
         raise BundleError(f"{path}: a JSON object is expected")
     return found
+
+
+def parse_json(text: str, where: str) -> object:
+    """Read JSON.
+
+    Args:
+        text: of one value.
+        where: named in errors; a line is added where the text has several.
+
+    Raises:
+        BundleError: if it is not JSON, or nested or long beyond reading.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        line = f", line {error.lineno}" if ", line" not in where else ""
+        raise BundleError(f"{where}{line}: not JSON ({error.msg}); was the file cut off?") from error
+    except (RecursionError, ValueError) as error:
+        raise BundleError(f"{where}: JSON that no tool writes ({error})") from None
 
 
 def read_csv(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -54,7 +75,7 @@ def read_csv(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[st
         BundleError: if a needed column is missing or a row has another number of cells than the header.
     """
     lines = read_text(path).splitlines()
-    rows = csv.reader(lines, skipinitialspace=True)
+    rows = _rows_of(lines, path)
     header = [cell.strip() for cell in next(rows, [])]
     missing = [name for name in needed if name not in header]
     if missing:
@@ -67,6 +88,14 @@ def read_csv(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[st
         yield number, dict(zip(header, (cell.strip() for cell in row), strict=True))
 
 
+def _rows_of(lines: list[str], path: Path) -> Iterator[list[str]]:
+    reader = csv.reader(lines, skipinitialspace=True)
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise BundleError(f"{path}, line {reader.line_num}: not CSV ({error})") from None
+
+
 def parse_time(text: object, where: str) -> float:
     """Return Unix seconds of an RFC 3339 time; without a zone it is UTC.
 
@@ -77,7 +106,10 @@ def parse_time(text: object, where: str) -> float:
         at = datetime.fromisoformat(str(text).strip().replace("/", "-"))
     except ValueError:
         raise BundleError(f"{where}: {text!r} is no RFC 3339 time, such as 2026-11-20T12:00:00Z") from None
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    if not 0 <= seconds < _LATEST:
+        raise BundleError(f"{where}: {text!r} is no time at which a GPU ran")
+    return seconds
 
 
 def number_of(value: object, where: str) -> float:
@@ -86,9 +118,18 @@ def number_of(value: object, where: str) -> float:
     Raises:
         BundleError: if it is none.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise BundleError(f"{where}: {value!r} is no finite number")
-    return float(value)
+    number = math.nan
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        with contextlib.suppress(OverflowError):  # an integer beyond every float stays no number
+            number = float(value)
+    if not math.isfinite(number):
+        raise BundleError(f"{where}: {str(value)[:40]!r} is no finite number")
+    return number
+
+
+def index_of(text: str) -> int | None:
+    """Return a number of up to nine plain digits, as indices and counts are; ``None`` for anything else."""
+    return int(text) if _INDEX.fullmatch(text) else None
 
 
 def object_of(value: object, where: str) -> dict[str, object]:

@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from scorer.model.evidence import GpuFacts
-from scorer.sources.bundle_text import list_of, object_of, read_json, read_text
+from scorer.sources.bundle_text import index_of, list_of, object_of, read_json, read_text
 
 #: Per GPU index: what a system says, as ``<verdict>: <text>``.
 Verdicts = dict[int, dict[str, str]]
 
-_CELL = re.compile(r"^\|\s*(\d*)\s*\|\s*(Name|PCI Bus ID|Device UUID):\s*(\S.*?)\s*\|\s*$")
+_CELL = re.compile(r"^\|\s*([0-9]{0,9})\s*\|\s*(Name|PCI Bus ID|Device UUID):\s*(\S.*?)\s*\|\s*$")
 
 
 def read_health(path: Path) -> Verdicts:
@@ -33,8 +33,8 @@ def read_health(path: Path) -> Verdicts:
         for system, verdict in systems.items():
             entry = object_of(verdict, f"{where}, {system}")
             lines = " ".join(map(str, list_of(entry.get("overflow"), f"{where}, {system}")))
-            if name.isdigit():
-                found.setdefault(int(name), {})[system] = f"{entry.get('value', 'Unknown')}: {lines}"
+            if (index := index_of(name)) is not None:
+                found.setdefault(index, {})[system] = f"{entry.get('value', 'Unknown')}: {lines}"
     return found
 
 
@@ -68,7 +68,8 @@ def read_diag(path: Path) -> Verdicts:
 def _diag_gpus(row: dict[str, object]) -> list[int]:
     """GPU indices of a result: DCGM 3 lists them in a string, DCGM 4 names one entity."""
     if "gpu_ids" in row:
-        return [int(x) for x in str(row["gpu_ids"]).split(",") if x.strip().isdigit()]
+        indices = (index_of(x.strip()) for x in str(row["gpu_ids"]).split(","))
+        return [i for i in indices if i is not None]
     entity = row.get("entity_id")
     return [entity] if isinstance(entity, int) and row.get("entity_group", "GPU") == "GPU" else []
 

@@ -7,34 +7,29 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-import msgspec
-from msgspec import Meta
+from msgspec import Meta, field
 
 from scorer.model.cluster import BoundPod, GangKey
 from scorer.model.errors import ConfigError
 from scorer.sources.cluster import ClusterState, NodeRecord, Topology, build_state
-from scorer.sources.yaml_file import WatchedFile, decode_yaml, read_bounded
+from scorer.sources.topology_section import LabelKey, TreeRow, trees_of
+from scorer.sources.yaml_file import Strict, WatchedFile, decode_yaml, read_bounded
 
 #: 15,000 nodes with a dozen labels each are about 12 MB.
 MAX_BYTES = 64 * 1024 * 1024
 
 _Name = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
-_Key = Annotated[str, Meta(min_length=1, max_length=317)]
 _Count = Annotated[int, Meta(ge=0, le=1024)]
 _Hash = Annotated[str, Meta(pattern=r"^([0-9a-fA-F]{64})?$")]
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    pass
-
-
-class _Gang(_Strict, frozen=True):
+class _Gang(Strict, frozen=True):
     kind: _Name
     name: _Name
     namespace: str = ""
 
 
-class _Pod(_Strict, frozen=True):
+class _Pod(Strict, frozen=True):
     name: _Name
     node: _Name
     gpus: _Count
@@ -43,26 +38,21 @@ class _Pod(_Strict, frozen=True):
     gang: _Gang | None = None
 
 
-class _Tree(_Strict, frozen=True):
-    name: _Name
-    keys: Annotated[tuple[_Key, ...], Meta(min_length=1, max_length=16)]
-
-
-class _Node(_Strict, frozen=True):
+class _Node(Strict, frozen=True):
     name: _Name
     gpus: _Count
-    labels: dict[_Key, Annotated[str, Meta(max_length=63)]] = {}
+    labels: dict[LabelKey, Annotated[str, Meta(max_length=63)]] = field(default_factory=dict)
     expected_gpus: _Count | None = None
     product: Annotated[str, Meta(max_length=128)] = ""
     exporter: Annotated[str, Meta(max_length=2048)] = ""
     probe_token_sha256: _Hash = ""
 
 
-class _Fleet(_Strict, frozen=True):
+class _Fleet(Strict, frozen=True):
     api_version: str
     kind: str
     nodes: tuple[_Node, ...]
-    topology: tuple[_Tree, ...] = ()
+    topology: tuple[TreeRow, ...] = ()
     pods: tuple[_Pod, ...] = ()
 
 
@@ -91,8 +81,10 @@ def load_fleet(path: Path, version: int, now: float, topology: Topology = ()) ->
     for i, pod in enumerate(fleet.pods):
         if pod.node not in names:
             raise ConfigError(f"{path}: $.pods[{i}].node: there is no node {pod.node!r} in this file")
-    _check_topology(path, fleet)
-    own = tuple((tree.name, tree.keys) for tree in fleet.topology)
+    try:
+        own = trees_of(fleet.topology, "$.topology")
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
     return build_state(
         version, now, [_record(node) for node in fleet.nodes], [_bound(pod) for pod in fleet.pods], own or topology
     )
@@ -126,16 +118,6 @@ def _check_exporter(path: Path, i: int, url: str) -> None:
         raise ConfigError(f"{place} is not a URL; write http://HOST:PORT/metrics") from None
     if parts.scheme not in {"http", "https"} or not parts.hostname or not port_ok:
         raise ConfigError(f"{place} must be an http or https URL with a host, such as http://HOST:9400/metrics")
-
-
-def _check_topology(path: Path, fleet: _Fleet) -> None:
-    names: set[str] = set()
-    for i, tree in enumerate(fleet.topology):
-        if tree.name in names:
-            raise ConfigError(f"{path}: $.topology[{i}].name: {tree.name!r} is given twice")
-        names.add(tree.name)
-        if len(set(tree.keys)) != len(tree.keys):
-            raise ConfigError(f"{path}: $.topology[{i}].keys: a label key is listed twice")
 
 
 class FleetFileSource:

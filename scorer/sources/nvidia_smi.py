@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scorer.grading import metrics as m
 from scorer.model.evidence import GpuFacts, Reading
-from scorer.sources.bundle_text import parse_time, read_csv
+from scorer.sources.bundle_text import index_of, parse_time, read_csv
 
 #: Column, without its unit, to DCGM field id.
 _COLUMNS = {
@@ -26,7 +26,8 @@ _COLUMNS = {
     "remapped_rows.pending": m.REMAP_PENDING,
     "remapped_rows.failure": m.REMAP_FAILURE,
 }
-_NUMBER = re.compile(r"^(0x[0-9a-fA-F]+|-?\d+(?:\.\d+)?)\b")
+#: No longer than any that nvidia-smi prints; the rest is damage.
+_NUMBER = re.compile(r"^(0x[0-9a-fA-F]{1,16}|-?[0-9]{1,18}(?:\.[0-9]{1,18})?)\b")
 _UNIT = re.compile(r"\s*\[.*\]$")
 _UNREADABLE = ("[Unknown Error]", "[GPU is lost]", "[GPU requires reset]")
 
@@ -62,7 +63,8 @@ def read_query(path: Path, node: str, now: float) -> Query:
     lost: dict[int, str] = {}
     for count, (line, raw) in enumerate(read_csv(path, ())):
         row = {_UNIT.sub("", name): cell for name, cell in raw.items()}
-        index = int(row["index"]) if row.get("index", "").isdigit() else count
+        given = index_of(row.get("index", ""))
+        index = count if given is None else given
         at = parse_time(row["timestamp"], f"{path}, line {line}") if row.get("timestamp", "").startswith("2") else now
         values = [cell for name, cell in row.items() if name not in ("index", "timestamp")]
         if values and all(cell in _UNREADABLE for cell in values):

@@ -8,18 +8,20 @@ from typing import Annotated, Any
 
 import msgspec
 import yaml
-from msgspec import Meta
+from msgspec import Meta, field
 
 from scorer.model.dimension import Dimension
 from scorer.model.errors import ConfigError
 from scorer.model.grade import Grade, Sensitivity, Thresholds
 from scorer.model.jobtype import JobShape, JobType
 from scorer.model.policy import GradingPolicy, Mode, PlacementPolicy, Settings, UnknownPolicy
-from scorer.sources.yaml_file import API_VERSION, decode_yaml, read_bounded
+from scorer.sources.topology_section import TreeRow, trees_of
+from scorer.sources.yaml_file import API_VERSION, Strict, decode_yaml, read_bounded
 
 MAX_BYTES = 1024 * 1024
 _KIND = "Settings"
 _SHARES_TOLERANCE = 0.01
+_UNKNOWN_AS = {None: None, "green": Grade.GREEN, "yellow": Grade.YELLOW, "red": Grade.RED}
 
 _Positive = Annotated[float, Meta(gt=0)]
 _Share = Annotated[float, Meta(ge=0, le=1)]
@@ -27,16 +29,12 @@ _Slowdown = Annotated[float, Meta(ge=1, le=100)]
 _Label = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    pass
-
-
-class _Shape(_Strict, frozen=True):
+class _Shape(Strict, frozen=True):
     pods: Annotated[int, Meta(ge=1)] = 1
     gpus: Annotated[int, Meta(ge=1)] = 1
 
 
-class _JobType(_Strict, frozen=True):
+class _JobType(Strict, frozen=True):
     name: _Label
     weights: Annotated[dict[str, _Share], Meta(min_length=1)]
     waits_for_slowest: bool
@@ -45,21 +43,16 @@ class _JobType(_Strict, frozen=True):
     chosen_when: str = "by label only"
 
 
-class _Thresholds(_Strict, frozen=True):
+class _Thresholds(Strict, frozen=True):
     yellow: _Slowdown
     red: _Slowdown
     #: The grade whose score an unknown node gets; null scores below yellow.
     unknown_as: str | None = None
 
 
-class _Tree(_Strict, frozen=True):
-    name: Annotated[str, Meta(min_length=1, max_length=63)]
-    keys: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=317)], ...], Meta(min_length=1, max_length=16)]
-
-
-class _Grading(_Strict, frozen=True):
+class _Grading(Strict, frozen=True):
     job_types: tuple[_JobType, ...] = ()
-    thresholds: dict[str, _Thresholds] = {}
+    thresholds: dict[str, _Thresholds] = field(default_factory=dict)
     max_probe_age_s: _Positive | None = None
     stale_telemetry_s: _Positive | None = None
     min_peers: Annotated[int, Meta(ge=2)] | None = None
@@ -67,18 +60,18 @@ class _Grading(_Strict, frozen=True):
     fault_window_s: _Positive | None = None
 
 
-class _Placement(_Strict, frozen=True):
+class _Placement(Strict, frozen=True):
     mode: Mode | None = None
     unknown_policy: UnknownPolicy | None = None
     unknown_share_limit: _Share | None = None
     stale_board_s: _Positive | None = None
-    locality: dict[str, Annotated[float, Meta(ge=1, le=100)]] = {}
-    topology: tuple[_Tree, ...] = ()
+    locality: dict[str, Annotated[float, Meta(ge=1, le=100)]] = field(default_factory=dict)
+    topology: tuple[TreeRow, ...] = ()
     gpu_resources: Annotated[tuple[str, ...], Meta(min_length=1, max_length=64)] | None = None
     max_body_bytes: Annotated[int, Meta(ge=1024, le=1024**3)] | None = None
 
 
-class _Document(_Strict, frozen=True):
+class _Document(Strict, frozen=True):
     api_version: str
     kind: str
     grading: _Grading = _Grading()
@@ -111,7 +104,7 @@ def dump_settings(settings: Settings) -> str:
         ),
         _Placement(
             locality=dict(placement.locality),
-            topology=tuple(_Tree(name, keys) for name, keys in placement.topology),
+            topology=tuple(TreeRow(name, keys) for name, keys in placement.topology),
             **_plain(placement, _Placement, {"locality", "topology"}),
         ),
     )
@@ -186,14 +179,13 @@ def _thresholds(
         place = f"$.grading.thresholds.{name}"
         try:
             sensitivity = Sensitivity.parse(name)
-            unknown_as = None if row.unknown_as is None else Grade[row.unknown_as.upper()]
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
-        except KeyError:
-            raise ValueError(f"{place}.unknownAs: {row.unknown_as!r} is not green, yellow, red or null") from None
+        if row.unknown_as not in _UNKNOWN_AS:
+            raise ValueError(f"{place}.unknownAs: {row.unknown_as!r} is not green, yellow, red or null")
         if row.red < row.yellow:
             raise ValueError(f"{place}.red: {row.red} is below yellow, {row.yellow}")
-        found[sensitivity] = Thresholds(row.yellow, row.red, unknown_as)
+        found[sensitivity] = Thresholds(row.yellow, row.red, _UNKNOWN_AS[row.unknown_as])
     return found
 
 
@@ -202,6 +194,6 @@ def _placement(section: _Placement) -> PlacementPolicy:
     return replace(
         base,
         locality={**base.locality, **section.locality},
-        topology=tuple((tree.name, tree.keys) for tree in section.topology),
+        topology=trees_of(section.topology, "$.placement.topology"),
         **_given(section, {"locality", "topology"}),
     )

@@ -28,6 +28,7 @@ class TelemetryFeed:
         self._changed = changed
         self._suggest_gpus = suggest_gpus
         self._lock = threading.Lock()
+        self._parsing = threading.Lock()
         self._trackers: dict[str, TelemetryTracker] = {}
         self._readings: dict[str, tuple[Reading, ...]] = {}
         self._dropped: dict[str, Mapping[str, int]] = {}
@@ -44,7 +45,10 @@ class TelemetryFeed:
         Raises:
             InputError: if it holds no series that is known.
         """
-        scrape = parse_scrape(page)
+        # One at a time: parsing holds the interpreter's lock all along, so that more threads of it would not be
+        # quicker, and a request that wants the lock would wait for each of them.
+        with self._parsing:
+            scrape = parse_scrape(page)
         if not scrape.series:
             raise InputError("there is no series of a GPU in it; does the exporter see its GPUs?")
         with self._lock:

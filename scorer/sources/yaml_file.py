@@ -27,6 +27,10 @@ except ImportError:  # pragma: no cover - depends on the build
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]  # same interface, other class
 
 
+class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A mapping of a configuration file: camelCase keys, and none that is not known."""
+
+
 class _StrictLoader(_Loader):
     """Refuses a key that is given twice: YAML's habit of keeping the last one hides mistakes."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from scorer.cli.grade import command
+from scorer.cli.main import main
 
 CASES = (
     "01-xid31-gauge-never-resets",
@@ -60,7 +60,7 @@ def differences(answer: dict[str, Any], expect: dict[str, Any]) -> list[str]:
 
 
 def grade(bundle: Path) -> tuple[int, dict[str, Any]]:
-    result = CliRunner().invoke(command, ["--bundle", str(bundle), "-o", "json"])
+    result = CliRunner().invoke(main, ["grade", "--bundle", str(bundle), "-o", "json"])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.output
     return result.exit_code, json.loads(result.stdout)
 
@@ -117,19 +117,35 @@ def test_the_json_has_the_shape_that_programs_read(shared: Path) -> None:
 
 
 def test_the_table_is_for_people(shared: Path) -> None:
-    result = CliRunner().invoke(command, ["--bundle", str(shared / "cases" / "51-one-gpu-12-percent-slow")])
+    result = CliRunner().invoke(main, ["grade", "--bundle", str(shared / "cases" / "51-one-gpu-12-percent-slow")])
     assert result.exit_code == 0
     assert "GPU 6 compute 1.12x slower than 512 peers in 12 probes over 6.4 days, last 2 h ago" in result.stdout
-    assert "bad GPUs: 6" in result.stdout
+    assert "BAD GPUS   6" in result.stdout
+
+
+@pytest.mark.parametrize("form", ["wide", "yaml", "name"])
+def test_it_prints_as_the_other_commands_do(form: str, shared: Path) -> None:
+    bundle = str(shared / "cases" / "51-one-gpu-12-percent-slow")
+    result = CliRunner().invoke(main, ["grade", "--bundle", bundle, "-o", form])
+    assert result.exit_code == 0
+    first = {"wide": "NODE", "yaml": "node: gpu-h100-", "name": "node/"}[form]
+    assert result.stdout.startswith(first)
+
+
+def test_words_of_a_bundle_do_not_steer_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "case.json").write_text('{"gpus": 1, "id": "\\u001b[2Jn1"}')
+    result = CliRunner().invoke(main, ["grade", "--bundle", str(tmp_path)])
+    assert "\x1b" not in result.stdout
+    assert "\\x1b[2Jn1" in result.stdout
 
 
 def test_a_damaged_bundle_is_a_failure_with_a_text(tmp_path: Path) -> None:
     for directory in (tmp_path, tmp_path / "absent"):
-        result = CliRunner().invoke(command, ["--bundle", str(directory)])
+        result = CliRunner().invoke(main, ["grade", "--bundle", str(directory)])
         assert result.exit_code == 2
         assert str(directory) in result.stderr
     (tmp_path / "probes.jsonl").write_text('{"at": "2026-11-20T10:00:00Z", "gpu": 0, "dim')
-    result = CliRunner().invoke(command, ["--bundle", str(tmp_path)])
+    result = CliRunner().invoke(main, ["grade", "--bundle", str(tmp_path)])
     assert result.exit_code == 2
     assert "probes.jsonl, line 1" in result.stderr
     assert "Traceback" not in result.stderr

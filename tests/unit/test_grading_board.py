@@ -120,6 +120,21 @@ def test_old_evidence_is_unknown_and_says_how_old() -> None:
     assert found.bad_gpus == ()
 
 
+def test_a_fresh_probe_of_something_else_keeps_no_grade_alive() -> None:
+    fleet = Fleet().quiet(ages_h=(120, 103))
+    for node in range(6):
+        for gpu in range(8):
+            fleet.sample(node, gpu, Dimension.HOST, 1.0, age_h=1)
+    found = {j.job_type: j for j in explain_node(fold(fleet.evidence(), POLICY, NOW), 0, POLICY).jobs}
+    assert {name: job.grade for name, job in found.items()} == {
+        "train-multi": Grade.UNKNOWN,
+        "train-node": Grade.UNKNOWN,
+        "infer-gpu": Grade.UNKNOWN,
+        "batch-io": Grade.GREEN,
+    }
+    assert found["train-multi"].reasons == ("no recent probe of anything that this job type needs",)
+
+
 def test_one_gpu_without_a_recent_probe_leaves_the_node_unknown() -> None:
     found = explain_node(fold(Fleet().quiet(skip=[(0, 4)]).evidence(), POLICY, NOW), 0, POLICY)
     assert {j.grade for j in found.jobs} == {Grade.UNKNOWN}

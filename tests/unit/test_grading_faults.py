@@ -194,6 +194,26 @@ def test_a_signal_of_a_reverted_experiment_does_not_linger() -> None:
     assert set(grades(explain_node(fold(after.evidence(), POLICY, NOW + 60, hot), 0, POLICY))) == {Grade.GREEN}
 
 
+def test_a_gpu_is_taken_to_be_withheld_only_for_what_a_device_plugin_sees() -> None:
+    """One of eight is not offered. A hot GPU is not that one, and its own slowness still counts."""
+    hot = Fleet(offered=7, expected=8).quiet(skip=[(0, 4)])
+    hot.read(m.EVENT_REASONS, 0x48, gpu=4)
+    for d in Dimension:
+        for age in (26, 14, 2):
+            hot.sample(0, 4, d, 1.0 if d is not Dimension.COMPUTE else 2.5, age)
+    found = {j.job_type: j for j in judge(hot).jobs}
+    assert found["infer-gpu"].grade is Grade.YELLOW
+    assert found["infer-gpu"].slowdown > 1.5
+
+    lost = Fleet(offered=7, expected=8).quiet()
+    lost.say(XID.format("15", 79, "GPU has fallen off the bus."))
+    for link in range(17):
+        lost.links.append(LinkState("n0", NOW - 60, 2, str(link), "nvlink", "active"))
+    found = {j.job_type: j for j in judge(lost).jobs}
+    assert found["infer-gpu"].grade is Grade.GREEN
+    assert found["train-node"].grade is Grade.RED
+
+
 def test_what_holds_until_a_reset_outlives_its_exporter() -> None:
     """A dead exporter makes a node unknown; it must not make a red one pass."""
     fleet = Fleet().quiet()

@@ -235,6 +235,9 @@ def test_a_wrong_probe_is_refused_with_its_line(change: dict[str, object], text:
     assert text in str(caught.value)
 
 
+PROBE_LINE = b'{"at": "2026-11-20T10:00:00Z", "gpu": 0, "dimension": "compute", "value": %s}\n'
+
+
 @pytest.mark.parametrize(
     ("name", "content", "text"),
     [
@@ -247,13 +250,23 @@ def test_a_wrong_probe_is_refused_with_its_line(change: dict[str, object], text:
         ("peers.json", b'{"compute": {"mad": 1, "n": 9}}', "peers.json: compute.median"),
         ("kmsg.log", b"NVRM: Xid without a time\n", "kmsg.log, line 1"),
         ("kmsg.log", b"\xff\xfe\x00", "no UTF-8"),
+        ("kmsg.log", b"0001-01-01T00:00:00+14:00 x\n", "kmsg.log, line 1"),
+        ("kmsg.log", b"9999-12-31T23:59:59-14:00 x\n", "kmsg.log, line 1"),
         ("links.csv", b"gpu,link\n0,1\n", "the column 'at' is missing"),
         ("links.csv", b"at,gpu,link,kind,state\n2026-11-20T10:00:00Z,zero,1,nvlink,active\n", "line 2: gpu 'zero'"),
         ("links.csv", b"at,gpu,link,kind,state\n2026-11-20T10:00:00Z,0\n", "line 2: 2 cells where the header has 5"),
         ("nvidia-smi.csv", b"index, uuid\n0\n", "nvidia-smi.csv, line 2"),
         ("dcgmi-health.json", b'{"body": 3}', "an object is expected"),
         ("dcgmi-diag.json", b'{"DCGM Diagnostic": {"test_categories": {}}}', "a list is expected"),
+        ("case.json", b"[" * 200_000, "JSON that no tool writes"),
+        ("case.json", b'{"gpus": ' + b"9" * 5000 + b"}", "JSON that no tool writes"),
+        ("case.json", '{"gpus": "²"}'.encode(), "no number of GPUs"),
+        ("probes.jsonl", b'{"at":' + b"[" * 200_000, "probes.jsonl, line 1: JSON that no tool writes"),
+        ("probes.jsonl", PROBE_LINE % (b"9" * 400), "line 1: value: '9999999"),
+        ("links.csv", "at,gpu,link,kind,state\n2026-11-20T10:00:00Z,²,1,nvlink,up\n".encode(), "line 2: gpu '²'"),
+        ("links.csv", b"at,gpu,link,kind,state\n" + b"x" * 200_000, "links.csv, line 2: not CSV"),
         ("metrics/noon.prom", b"x 1\n", "scrape's time in Unix seconds"),
+        ("metrics/².prom", b"x 1\n", "scrape's time in Unix seconds"),
         ("metrics/1795168800.prom", b"<html>\n", "not a scrape"),
     ],
 )
@@ -266,6 +279,16 @@ def test_a_damaged_file_is_named(name: str, content: bytes, text: str, tmp_path:
         load_bundle(tmp_path)
     assert text in str(caught.value)
     assert str(target) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["index, name\n²,x\n", f"index, memory.total [MiB]\n0,{'9' * 5000} MiB\n", f"index, a\n0,0x{'f' * 999}\n"],
+)
+def test_numbers_that_nvidia_smi_never_prints_are_left_out(content: str, tmp_path: Path) -> None:
+    (tmp_path / "nvidia-smi.csv").write_text(content)
+    (gpu,) = load_bundle(tmp_path).evidence.nodes[0].gpus
+    assert (gpu.index, gpu.memory_mib) == (0, 0)
 
 
 def test_an_indented_kernel_line_belongs_to_the_one_before(tmp_path: Path) -> None:

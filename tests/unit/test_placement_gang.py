@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scorer.model.cluster import BoundPod, GangKey
 from scorer.model.policy import Mode
 from scorer.placement import PodFacts, World, resolve_pod, score_nodes
-from scorer.placement.decide import key_of
+from scorer.placement.asked import key_of
 from scorer.placement.gang import Candidates, GangPlan, plan_gang
 from scorer.placement.levels import span_of
 from tests.placement_worlds import NOW, gang_facts, racks, world_of
