@@ -12,9 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from chaos_probe.devices.tool import on_path, run_tool
-from chaos_probe.errors import ProbeError
+from chaos_probe.errors import JournalError, ProbeError, SpoolError
 from chaos_probe.journal import Journal, State
 from chaos_probe.recover import Reporter, finish, revert
+from chaos_probe.settings import SpoolSettings
 
 _POLL_S = 0.5
 _RETRY_S = 10.0
@@ -22,18 +23,19 @@ _TRIES = 30
 _KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "NODE_NAME", "GPUGRADE_FLEET", "LD_LIBRARY_PATH", "CHAOS_PROBE_STATE")
 
 
-def watcher_argv(file: Path, after_s: float) -> list[str]:
+def watcher_argv(file: Path, after_s: float, queue: SpoolSettings) -> list[str]:
     """Return the command of the watcher."""
     argv = [sys.executable, "-m", "chaos_probe", "deadman"]
+    argv += ["--queue-records", str(queue.max_records), "--queue-mib", str(queue.max_mib)]
     return [*argv, "--journal", str(file), "--after", f"{after_s:.0f}"]
 
 
-def timer_argv(file: Path, after_s: float, unit: str) -> list[str]:
+def timer_argv(file: Path, after_s: float, unit: str, queue: SpoolSettings) -> list[str]:
     """Return the command that makes a transient timer of it: it survives whatever ends this service."""
     kept = [f"--setenv={name}={os.environ[name]}" for name in _KEPT_ENVIRONMENT if name in os.environ]
     head = ["systemd-run", "--quiet", "--collect", f"--unit={unit}", f"--on-active={after_s:.0f}"]
     head += ["--timer-property=AccuracySec=1s", f"--working-directory={Path.cwd()}"]
-    return [*head, *kept, *watcher_argv(file, 0.0)]
+    return [*head, *kept, *watcher_argv(file, 0.0, queue)]
 
 
 def systemd_runs(marker: Path = Path("/run/systemd/system")) -> bool:
@@ -49,17 +51,23 @@ class DeadMan:
         self._process = process
 
     @classmethod
-    def arm(cls, file: Path, run: str, after_s: float) -> "DeadMan":
-        """Set it up for the run whose journal file this is; it reverts after so many seconds unless stood down."""
+    def arm(cls, file: Path, run: str, after_s: float, queue: SpoolSettings) -> "DeadMan":
+        """Set it up for the run whose journal file this is; it reverts after so many seconds unless stood down.
+
+        Args:
+            file: of the journal.
+            run: its id.
+            after_s: seconds.
+            queue: bounds of the queue, in which it puts what it did.
+        """
         if systemd_runs():
             unit = f"chaos-probe-deadman-{run}"
             with suppress(ProbeError):
-                run_tool(timer_argv(file, after_s, unit), timeout_s=20.0, check=True)
+                run_tool(timer_argv(file, after_s, unit, queue), timeout_s=20.0, check=True)
                 return cls(unit=unit)
         with (file.parent / "deadman.log").open("wb") as log:
-            process = subprocess.Popen(
-                watcher_argv(file, after_s), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+            argv = watcher_argv(file, after_s, queue)
+            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         return cls(process=process)
 
     def __str__(self) -> str:
@@ -78,7 +86,7 @@ class DeadMan:
                 run_tool(["systemctl", "stop", f"{self._unit}.timer"], timeout_s=20.0)
 
 
-def keep_watch(journal: Journal, run: str, after_s: float, report: Reporter | None) -> str:
+def keep_watch(journal: Journal, run: str, after_s: float, report: Reporter | None, retry_s: float = _RETRY_S) -> str:
     """Wait until the run is closed, or for so long, and then revert it.
 
     Returns:
@@ -90,15 +98,17 @@ def keep_watch(journal: Journal, run: str, after_s: float, report: Reporter | No
             return "the run was closed; nothing to do"
         time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
     for attempt in range(_TRIES):
-        entry = revert(journal, run, "dead-man")
-        if entry is None or entry.state is State.CLOSED:
-            return "the run was closed; nothing to do"
-        finish(journal, run, report)
-        if entry.state is not State.OPEN:
-            return f"run {run}: {entry.detail}"
+        # A full disk, or a queue that takes nothing, must not end the attempts.
+        with suppress(JournalError, SpoolError):
+            entry = revert(journal, run, "dead-man")
+            if entry is None or entry.state is State.CLOSED:
+                return "the run was closed; nothing to do"
+            finish(journal, run, report)
+            if entry.state is not State.OPEN:
+                return f"run {run}: {entry.detail}"
         if attempt + 1 < _TRIES:
-            time.sleep(_RETRY_S)
-    return f"run {run} could not be reverted in {_TRIES} attempts; chaos-probe recover tries again"
+            time.sleep(retry_s)
+    return f"run {run} could not be reverted and closed in {_TRIES} attempts; chaos-probe recover tries again"
 
 
 def run_of(file: Path) -> tuple[Path, str]:

@@ -3,7 +3,7 @@
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from chaos_probe.devices.kubelet import handed_out
 from chaos_probe.devices.nvidia_smi import THROTTLED, reason_words
 from chaos_probe.errors import RefusedError, ToolError, UsageError
-from chaos_probe.journal import Journal
+from chaos_probe.journal import Journal, no_lock
 from chaos_probe.machine import Machine
 from chaos_probe.records import Gpu, Vitals
 from chaos_probe.settings import GuardSettings, QuietHours
@@ -62,15 +62,22 @@ def one_run(state_dir: Path, what: str) -> Iterator[None]:
 
     Raises:
         RefusedError: another run holds it.
+        JournalError: the lock cannot be had on this file system.
     """
     path = state_dir / "run.lock"
-    with path.open("a+") as file:
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(path.open("a+"))
+        except OSError as error:
+            raise no_lock(state_dir, error) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
             holder = file.read(200).strip() or "another process"
             raise RefusedError(f"a run is in progress on this node ({holder}); wait for it or end it") from None
+        except OSError as error:
+            raise no_lock(state_dir, error) from error
         file.truncate(0)
         file.write(f"{what}, process {os.getpid()}")
         file.flush()

@@ -249,7 +249,7 @@ class _Run:
         if plan.outlives:
             after = plan.bound_s + seconds(self._settings.dead_man.margin)
             # The burn before the injection counts too.
-            self._deadman = DeadMan.arm(file, ctx.run, after + plan.bound_s)
+            self._deadman = DeadMan.arm(file, ctx.run, after + plan.bound_s, self._settings.spool)
             words += f"; {self._deadman}"
         return words
 

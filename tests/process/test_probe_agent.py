@@ -166,6 +166,25 @@ def test_a_killed_agent_is_cleaned_up_after_by_its_next_start(node: Node, scorer
     assert [run.phase for run in scorer.all("runs") if run.id == file.stem][-1] == 2
 
 
+def test_an_agent_tries_a_failed_revert_again_while_it_lives(node: Node, scorer: Scorer) -> None:
+    process = node.paused("run", "gpu-throttle", "--gpu", "0", "--param", "burn=0", *told(node, scorer), at="observe")
+    (file,) = node.open_files()
+    kill(process)
+    node.put(refuse=True)
+    agent = node.start("agent", *told(node, scorer))
+
+    def phases() -> list[int]:
+        return [run.phase for run in scorer.all("runs") if run.id == file.stem]
+
+    until(lambda: 3 in phases())
+    assert not node.untouched()
+    node.put(refuse=False)
+    until(lambda: phases()[-1] == 2)
+    assert node.untouched()
+    stop(agent)
+    assert agent.returncode == 0
+
+
 def test_the_agent_measures_on_and_ends_well(node: Node, scorer: Scorer) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -17,6 +17,7 @@ from chaos_probe.recover import recover
 from chaos_probe.run import STEPS
 from tests.process.probe_node import Node, kill, stop, until
 
+NOBODY = ("--report-to", "127.0.0.1:1")
 QUICK_HOST = ("--param", "seconds=0.05", "--param", "mib=6")
 
 
@@ -173,6 +174,28 @@ def test_failed_revert_is_bad_news_and_recover_goes_on(node: Node) -> None:
     assert node.untouched()
     assert "nothing is open" in node.run("recover").stdout
     until(lambda: not watchers(node))
+
+
+@pytest.mark.parametrize("command", ["recover", "agent"])
+def test_a_queue_that_cannot_be_used_keeps_no_fault_standing(node: Node, command: str) -> None:
+    process = node.paused("run", "gpu-throttle", "--hold", "10ms", "--param", "burn=0", *NOBODY, at="observe")
+    watching = watchers(node)
+    (file,) = node.open_files()
+    kill(process)
+    for pid in watching:
+        os.kill(pid, signal.SIGKILL)
+    (node.state_dir / "queue.db").unlink()
+    (node.state_dir / "queue.db").mkdir()
+    done = node.run(*(("agent", "--once") if command == "agent" else (command,)), *NOBODY)
+    assert done.returncode in {1, 2}
+    assert "unable to open database file" in done.stdout + done.stderr
+    assert node.untouched()
+    # Its end is told once there is a queue.
+    assert node.open_files() == [file]
+    assert json.loads(file.read_text())["state"] == "reverted"
+    (node.state_dir / "queue.db").rmdir()
+    assert node.run("recover").returncode == 0
+    assert node.open_files() == []
 
 
 @pytest.mark.parametrize("fault", ["xid", "sbe", "dbe", "thermal", "power", "nvlink"])

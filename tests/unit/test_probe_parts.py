@@ -9,6 +9,7 @@ import shutil
 import signal
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,7 +26,7 @@ import chaos_probe
 from chaos_probe import spool, wire
 from chaos_probe.commands.run import parse_gpus as gpu_flag
 from chaos_probe.commands.run import parse_params
-from chaos_probe.deadman import timer_argv, watcher_argv
+from chaos_probe.deadman import keep_watch, timer_argv, watcher_argv
 from chaos_probe.devices import cuda_worker
 from chaos_probe.devices import tool as tools
 from chaos_probe.devices.cuda import Cuda, both_ways
@@ -50,7 +51,7 @@ from chaos_probe.errors import (
 )
 from chaos_probe.experiments import EXPERIMENTS
 from chaos_probe.experiments.base import Context, Experiment, Plan
-from chaos_probe.guard import Ceilings, Guard, is_quiet
+from chaos_probe.guard import Ceilings, Guard, is_quiet, one_run
 from chaos_probe.halt import Halt
 from chaos_probe.journal import Entry, Journal, State
 from chaos_probe.kernel_log import KernelLog, parse_line
@@ -60,7 +61,7 @@ from chaos_probe.recover import finish, recover, revert
 from chaos_probe.revert import carry_out, end_processes, power_limit
 from chaos_probe.run import STEPS, Request, Runner, Sinks
 from chaos_probe.schedule import LastTimes, Task, choose, seed_of, staleness
-from chaos_probe.settings import GuardSettings, QuietHours, Settings, load_settings, seconds
+from chaos_probe.settings import GuardSettings, QuietHours, Settings, SpoolSettings, load_settings, seconds
 from chaos_probe.spool import Spool
 from tests.process.probe_node import until
 
@@ -588,13 +589,65 @@ def test_a_report_that_cannot_be_queued_is_tried_again(tmp_path: Path) -> None:
     def full(_: object) -> None:
         raise SpoolError("full")
 
-    with pytest.raises(SpoolError):
-        recover(journal, full)
-    (waiting,) = journal.open_entries()
-    assert waiting.state is State.REVERTED
+    # Another run's revert does not wait for that.
+    journal.write(entry("b", started=2.0, created=2.0, report=True))
+    assert ["not closed (full)" in done.problem for done in recover(journal, full)] == [True, True]
+    assert [waiting.state for waiting in journal.open_entries()] == [State.REVERTED, State.REVERTED]
     told: list[RunRecord] = []
     recover(journal, told.append)
-    assert [r.phase for r in told] == [RunPhase.REVERTED]
+    assert [(r.id, r.phase) for r in told] == [("a", RunPhase.REVERTED), ("b", RunPhase.REVERTED)]
+
+
+def test_the_dead_man_tries_on_while_the_queue_takes_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write(entry("a", started=1.0, report=True))
+    answers = [SpoolError("full"), SpoolError("full"), None]
+
+    def report(_: object) -> None:
+        if error := answers.pop(0):
+            raise error
+
+    assert "reverted, and read back" in keep_watch(journal, "a", 0.0, report, retry_s=0.0)
+    assert answers == []
+    assert journal.open_entries() == []
+
+
+def test_a_file_that_cannot_be_read_now_is_no_damaged_file(tmp_path: Path) -> None:
+    # What opens at the path is a folder: an error of the system, as too many open files would be.
+    journal = Journal(tmp_path)
+    (journal.folder / "a.json").mkdir()
+    with pytest.raises(JournalError, match="cannot be read: Is a directory"):
+        journal.open_entries()
+    assert (journal.folder / "a.json").exists()
+    assert journal.damaged_files() == []
+
+
+@pytest.mark.parametrize("action", [{"do": "power-limit"}, {"do": "reset-clocks", "gpu": 3}, {"do": "x"}, {}])
+def test_a_revert_that_lacks_something_is_damage_and_holds_up_no_other(tmp_path: Path, action: Any) -> None:
+    journal = Journal(tmp_path)
+    journal.write(entry("a", started=1.0, reverts=(action,)))
+    journal.write(entry("b", started=1.0))
+    assert [(done.entry.run, done.problem) for done in recover(journal, None)] == [("b", "")]
+    assert len(journal.damaged_files()) == 1
+
+
+def test_where_no_lock_can_be_had_it_is_said(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write(entry("a"))
+    (journal.folder / ".a.lock").mkdir()
+    with pytest.raises(JournalError, match=r"no lock can be had in .*choose a --state-dir"), journal.hold("a"):
+        pass
+    (tmp_path / "run.lock").mkdir()
+    with pytest.raises(JournalError, match="no lock can be had"), one_run(tmp_path, "x"):
+        pass
+
+
+def test_a_run_does_not_end_before_it_began_when_the_clock_goes_back(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    ahead = time.time() + 3600.0
+    journal.write(entry("a", started=ahead, report=True))
+    (done,) = recover(journal, None)
+    assert done.entry.ended == ahead
 
 
 def test_all_reverts_are_tried_last_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -627,11 +680,14 @@ def test_two_processes_do_not_hold_one_run(tmp_path: Path) -> None:
 
 
 def test_dead_man_commands(tmp_path: Path) -> None:
-    argv = timer_argv(tmp_path / "r.json", 90.0, "unit-x")
+    bounds = SpoolSettings(max_records=7, max_mib=3)
+    argv = timer_argv(tmp_path / "r.json", 90.0, "unit-x", bounds)
     assert argv[:2] == ["systemd-run", "--quiet"]
     assert "--on-active=90" in argv
-    assert argv[-6:] == watcher_argv(tmp_path / "r.json", 0.0)[-6:]
-    assert watcher_argv(tmp_path / "r.json", 90.0)[-1] == "90"
+    assert argv[-6:] == watcher_argv(tmp_path / "r.json", 0.0, bounds)[-6:]
+    assert watcher_argv(tmp_path / "r.json", 90.0, bounds)[-1] == "90"
+    # With bounds of its own it would drop from the queue what the settings allow.
+    assert "--queue-records 7 --queue-mib 3" in " ".join(argv)
 
 
 # Queue.
