@@ -18,11 +18,11 @@ from chaos_probe.journal import Journal
 from chaos_probe.kernel_log import KernelLog
 from chaos_probe.machine import Machine
 from chaos_probe.metrics import Metrics
-from chaos_probe.records import WHOLE_NODE, Gpu, Outcome, RunRecord, Sample
+from chaos_probe.records import WHOLE_NODE, Gpu, Outcome, RunRecord, Sample, StepStatus
 from chaos_probe.recover import Reporter, recover
 from chaos_probe.report import Sender
 from chaos_probe.run import DEFAULT_HOLD_S, Request, Runner, Sinks
-from chaos_probe.schedule import LastTimes, Task, choose, pause, seed_of
+from chaos_probe.schedule import LastTimes, Refusals, Task, choose, first_pause, pause, seed_of
 from chaos_probe.settings import Planned, Settings, seconds
 from chaos_probe.spool import Spool
 from chaos_probe.wire import queue_gpus, queue_kernel, queue_run, queue_sample
@@ -204,20 +204,25 @@ class Agent:
         # Not for secrets: a schedule that is the same each time for one node.
         rng = random.Random(seed_of(self._settings.node_name) if agent.seed is None else agent.seed)  # noqa: S311
         last = LastTimes(self._settings.state_path / "last-times.json")
+        refusals = Refusals()
+        mean = seconds(agent.pause)
+        self._halt.wait(first_pause(mean, rng))
         while not self._halt.told():
             # A revert that failed is not left to the next start: what kept it from working may be over.
             recover_open(self._settings, self._parts.journal, self._record)
             machine = Machine.detect(self._settings.dcgm.host)
             tasks = tasks_of(self._available(machine), machine.gpus)
-            task = choose(list(tasks), last(), time.time(), rng)
+            task = choose(refusals.ready(list(tasks), time.monotonic()), last(), time.time(), rng)
             if task is not None:
                 gpus = None if task.gpu == WHOLE_NODE else [task.gpu]
                 outcome = self._run(machine, tasks[task], gpus)
-                refused = any(step.status == "refused" for step in outcome.steps)
-                # A refused run measured nothing, so its task stays stale and is tried again.
-                if not refused and not outcome.interrupted:
+                # A refused run measured nothing, so its task stays stale and is tried again, after others.
+                if any(step.status is StepStatus.REFUSED for step in outcome.steps):
+                    refusals.add(task, time.monotonic(), mean)
+                elif not outcome.interrupted:
+                    refusals.forget(task)
                     self._remember(last, task, list(tasks))
-            self._halt.wait(pause(seconds(agent.pause), rng))
+            self._halt.wait(pause(mean, rng))
 
     @staticmethod
     def _remember(last: LastTimes, task: Task, known: Sequence[Task]) -> None:

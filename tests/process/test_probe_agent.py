@@ -287,6 +287,18 @@ def test_a_record_that_nobody_takes_does_not_block_the_others(tmp_path: Path, sc
     sender.close()
 
 
+def test_a_record_whose_bytes_are_spoiled_does_not_block_the_others(tmp_path: Path, scorer: Scorer) -> None:
+    queue, sender = sender_of(tmp_path, scorer.port)
+    wire.queue_sample(queue, sample("a"))
+    queue.put("sample", "spoiled", b"\xff\xff\xff")
+    wire.queue_sample(queue, sample("c"))
+    assert sender.flush() is True
+    assert [s.id for s in scorer.all("samples")] == ["a", "c"]
+    assert queue.level().lost == {"sample": 1}
+    assert sender.counts.refused == 1
+    sender.close()
+
+
 def test_a_token_that_cannot_be_read_is_said_and_nothing_is_lost(tmp_path: Path, scorer: Scorer) -> None:
     queue, sender = sender_of(tmp_path, scorer.port)
     wire.queue_sample(queue, sample("a"))

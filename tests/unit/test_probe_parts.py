@@ -60,7 +60,7 @@ from chaos_probe.records import Gpu, Residue, RunPhase, RunRecord, Sample, Vital
 from chaos_probe.recover import finish, recover, revert
 from chaos_probe.revert import carry_out, end_processes, power_limit
 from chaos_probe.run import STEPS, Request, Runner, Sinks
-from chaos_probe.schedule import LastTimes, Task, choose, seed_of, staleness
+from chaos_probe.schedule import LastTimes, Refusals, Task, choose, first_pause, seed_of, staleness
 from chaos_probe.settings import GuardSettings, QuietHours, Settings, SpoolSettings, load_settings, seconds
 from chaos_probe.spool import Spool
 from tests.process.probe_node import until
@@ -425,6 +425,7 @@ def test_settings_are_read(tmp_path: Path) -> None:
         ("agent: {experiments: [{kind: gpu-burn, every: often}]}", "agent.experiments[0].every: 'often' is no span"),
         ("deadMan: {margin: 0s}", "deadMan.margin must be longer"),
         ("guard: {quietHours: [{start: '25:00', end: '06:00'}]}", "write times like"),
+        ("guard: {timezone: Mars/Olympus}", "guard.timezone 'Mars/Olympus' is no time zone"),
         ("kind: Fleet", "this reads config.gpugrade.dev/v1alpha1 ProbeSettings"),
         ("a: [", "is not YAML"),
         ("spool: {maxRecords: 0}", "at least 1"),
@@ -486,6 +487,39 @@ def test_never_done_and_clocks_that_went_back_are_stale() -> None:
     assert staleness(TASKS[0], {}, 5.0) == math.inf
     assert staleness(TASKS[0], {"gpu-burn/0": 9.0}, 5.0) == math.inf
     assert seed_of("n1") == seed_of("n1") != seed_of("n2")
+
+
+def test_a_refused_task_steps_back_longer_each_time_and_keeps_no_other_from_its_turn() -> None:
+    refusals = Refusals()
+    busy, free, _ = TASKS
+    assert refusals.ready(TASKS, 0.0) == TASKS
+    refusals.add(busy, 0.0, 30.0)
+    assert refusals.ready(TASKS, 59.0) == TASKS[1:]
+    assert refusals.ready(TASKS, 60.0) == TASKS
+    refusals.add(busy, 60.0, 30.0)
+    assert busy not in refusals.ready(TASKS, 179.0)
+    for _ in range(40):
+        refusals.add(busy, 200.0, 30.0)
+    # At most a quarter of its interval, however often.
+    assert refusals.ready(TASKS, 200.0 + 900.0) == TASKS
+    assert busy not in refusals.ready(TASKS, 200.0 + 899.0)
+    refusals.forget(busy)
+    assert refusals.ready(TASKS, 201.0) == TASKS
+    # Never measured, and refused for ever: what is due beside it is found within a few looks.
+    rng, now, turns = random.Random(3), 0.0, 0
+    refusals.add(busy, now, 30.0)
+    last = {free.key: 0.0, "host-burn/-1": 1e9}
+    while (task := choose(refusals.ready([busy, free], now), last, 4000.0, rng)) is not free:
+        if task is busy:
+            refusals.add(busy, now, 30.0)
+        now, turns = now + 30.0, turns + 1
+    assert turns < 10
+
+
+def test_agents_that_start_together_do_not_begin_together() -> None:
+    waits = sorted(first_pause(30.0, random.Random(seed_of(f"n{number}"))) for number in range(200))
+    assert 0.0 <= waits[0] < 2.0
+    assert 28.0 < waits[-1] <= 30.0
 
 
 def test_last_times_survive_and_forget(tmp_path: Path) -> None:
