@@ -258,13 +258,23 @@ class Agent:
             self._gpus = machine.gpus
             self._parts.sender.wake()
 
+    def _follow(self, kernel: KernelLog) -> None:
+        if not (lines := kernel.poll()):
+            return
+        try:
+            for line in lines:
+                queue_kernel(self._parts.queue, line.at, line.text)
+            kernel.keep()
+        except (SpoolError, OSError):
+            # Rather twice than never: these lines are read again.
+            kernel.rewind()
+            raise
+        self._parts.sender.wake()
+
     def _small_things(self) -> None:
         try:
-            if self._kernel is not None and (lines := self._kernel.poll()):
-                for line in lines:
-                    queue_kernel(self._parts.queue, line.at, line.text)
-                self._kernel.keep()
-                self._parts.sender.wake()
+            if self._kernel is not None:
+                self._follow(self._kernel)
             self._parts.metrics.level(self._parts.sender, len(self._parts.journal.open_entries()))
             if self._settings.agent.metrics_file:
                 self._parts.metrics.write(Path(self._settings.agent.metrics_file))

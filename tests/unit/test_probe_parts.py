@@ -868,6 +868,43 @@ def test_the_log_is_followed_over_restart_and_rotation(tmp_path: Path) -> None:
     assert [one.text for one in second.poll()] == ["NVRM: after rotation"]
 
 
+def test_old_lines_without_a_time_are_not_taken_for_new_however_many_there_are(tmp_path: Path) -> None:
+    log, place = tmp_path / "kmsg", tmp_path / "place.json"
+    log.write_text("NVRM: Xid (PCI:0000:18:00): 79, long ago\n" * 10_000)
+    follower = KernelLog(log, place)
+    assert follower.poll() == []
+    follower.keep()
+    # A restart in the middle of the old part changes nothing.
+    follower = KernelLog(log, place)
+    assert [follower.poll() for _ in range(5)] == [[]] * 5
+    with log.open("a") as file:
+        file.write("NVRM: Xid (PCI:0000:18:00): 48, now\n")
+    assert [line.text for line in follower.poll()] == ["NVRM: Xid (PCI:0000:18:00): 48, now"]
+
+
+def test_lines_that_could_not_be_queued_are_read_again(tmp_path: Path) -> None:
+    log = tmp_path / "kmsg"
+    log.write_text("2026-06-01T10:00:00Z NVRM: a\n2026-06-01T10:00:01Z NVRM: b")
+    follower = KernelLog(log, tmp_path / "place.json")
+    assert [line.text for line in follower.poll()] == ["NVRM: a"]
+    follower.rewind()
+    assert [line.text for line in follower.poll()] == ["NVRM: a"]
+    follower.keep()
+    with log.open("a") as file:
+        file.write("!\n")
+    assert [line.text for line in follower.poll()] == ["NVRM: b!"]
+    follower.rewind()
+    assert [line.text for line in follower.poll()] == ["NVRM: b!"]
+
+
+def test_a_flood_of_lines_loses_none(tmp_path: Path) -> None:
+    log = tmp_path / "kmsg"
+    log.write_text("".join(f"2026-06-01T10:00:00Z NVRM: Xid {number}\n" for number in range(9000)))
+    follower = KernelLog(log, tmp_path / "place.json")
+    found = [line.text for _ in range(4) for line in follower.poll()]
+    assert found == [f"NVRM: Xid {number}" for number in range(9000)]
+
+
 def test_kmsg_records_count_from_boot() -> None:
     line = parse_line("6,1234,5000000,-;NVRM: Xid (PCI:0000:18:00): 48", 99.0, 1000.0)
     assert line is not None
