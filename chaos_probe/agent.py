@@ -21,7 +21,8 @@ from chaos_probe.metrics import Metrics
 from chaos_probe.records import WHOLE_NODE, Gpu, Outcome, RunRecord, Sample, StepStatus
 from chaos_probe.recover import Reporter, recover
 from chaos_probe.report import Sender
-from chaos_probe.run import DEFAULT_HOLD_S, Request, Runner, Sinks
+from chaos_probe.request import DEFAULT_HOLD_S, Request, Sinks
+from chaos_probe.run import Runner
 from chaos_probe.schedule import LastTimes, Refusals, Task, choose, first_pause, pause, seed_of
 from chaos_probe.settings import Planned, Settings, seconds
 from chaos_probe.spool import Spool

@@ -58,8 +58,9 @@ from chaos_probe.kernel_log import KernelLog, parse_line
 from chaos_probe.machine import Machine
 from chaos_probe.records import Gpu, Residue, RunPhase, RunRecord, Sample, Vitals
 from chaos_probe.recover import finish, recover, revert
+from chaos_probe.request import Request, Sinks
 from chaos_probe.revert import carry_out, end_processes, power_limit
-from chaos_probe.run import STEPS, Request, Runner, Sinks
+from chaos_probe.run import STEPS, Runner
 from chaos_probe.schedule import LastTimes, Refusals, Task, choose, first_pause, seed_of, staleness
 from chaos_probe.settings import GuardSettings, QuietHours, Settings, SpoolSettings, load_settings, seconds
 from chaos_probe.spool import Spool
@@ -1027,6 +1028,19 @@ def test_whatever_fails_the_order_holds_and_what_was_injected_is_reverted(
     assert phases == ([] if step == "plan" else [RunPhase.ACTIVE, RunPhase.REVERTED])
     assert scripted.did == sorted(scripted.did, key=STEPS.index)
     assert ("verify" in scripted.did) is (step != "plan")
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), ValueError("I/O operation on closed file")])
+def test_a_reader_that_is_gone_does_not_keep_a_run_from_reverting(tmp_path: Path, error: Exception) -> None:
+    def gone(_: object) -> None:
+        raise error
+
+    machine = Machine((), "none", None, None, None, Cuda(None, None, None), (0,), numactl=False)
+    runner = Runner(runner_of(tmp_path, machine).settings, machine, Journal(tmp_path), Sinks(step=gone))
+    scripted = Scripted("observe", ToolError("broken"))
+    assert runner.execute(Request(scripted), Halt()).reverted
+    assert scripted.did[-1] == "verify"
+    assert Journal(tmp_path).open_entries() == []
 
 
 def test_a_beginning_that_cannot_be_told_is_no_beginning(tmp_path: Path) -> None:
