@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from chaos_probe.devices.kubelet import handed_out
 from chaos_probe.devices.nvidia_smi import THROTTLED, reason_words
+from chaos_probe.devices.nvml import UNKNOWN
 from chaos_probe.errors import RefusedError, ToolError, UsageError
 from chaos_probe.journal import Journal, no_lock
 from chaos_probe.machine import Machine
@@ -144,7 +145,10 @@ class Guard:
         except ToolError as error:
             return [f"whether a job uses the GPUs cannot be told: {error}"]
         for gpu in gpus:
-            if count := busy.get(gpu.uuid, 0):
+            count = busy.get(gpu.uuid, 0)
+            if count == UNKNOWN:
+                found.append(f"GPU {gpu.index} does not tell its processes, so a job may use it; run with more rights")
+            elif count:
                 found.append(f"GPU {gpu.index} has {count} compute process(es); wait for the job or drain the node")
             elif held is not None and (gpu.uuid in held.uuids or gpu.index in held.indices):
                 found.append(f"GPU {gpu.index} is handed out to a pod; wait for it or drain the node")

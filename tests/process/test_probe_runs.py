@@ -217,6 +217,15 @@ def test_inject_writes_holds_and_takes_back(node: Node, fault: str) -> None:
     assert ("xid:79" in {r["code"] for r in outcome["residues"]}) == (fault == "xid")
 
 
+def test_a_real_xid_is_not_hidden_by_an_injected_one(node: Node) -> None:
+    node.put(dcgm={"watches": "", "fields": {"0": {"230": 48}}, "xids": {}})
+    outcome = node.json("run", "dcgm-inject", "--gpu", "0", status=1)
+    assert outcome["steps"][0]["status"] == "refused"
+    assert "GPU 0 shows XID 48 already" in outcome["steps"][0]["detail"]
+    assert not any("--inject" in call for call in node.state["calls"])
+    node.json("run", "dcgm-inject", "--gpu", "0", "--param", "fault=dbe", "--hold", "10ms")
+
+
 def test_inject_adds_to_what_the_counter_has(node: Node) -> None:
     node.put(dcgm={"watches": "m", "fields": {"0": {"310": 7}}, "xids": {}})
     node.json("run", "dcgm-inject", "--gpu", "0", "--param", "fault=sbe", "--param", "value=5", "--hold", "10ms")

@@ -59,7 +59,7 @@ from chaos_probe.machine import Machine
 from chaos_probe.records import Gpu, Residue, RunPhase, RunRecord, Sample, Vitals
 from chaos_probe.recover import finish, recover, revert
 from chaos_probe.request import Request, Sinks
-from chaos_probe.revert import carry_out, end_processes, power_limit
+from chaos_probe.revert import carry_out, dcgm_value, end_processes, power_limit, read_back
 from chaos_probe.run import STEPS, Runner
 from chaos_probe.schedule import LastTimes, Refusals, Task, choose, first_pause, seed_of, staleness
 from chaos_probe.settings import GuardSettings, QuietHours, Settings, SpoolSettings, load_settings, seconds
@@ -382,7 +382,14 @@ class Library:
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:
         return 4
 
+    NVML_ERROR_GPU_IS_LOST = 15
+    refusal: int | None = None
+
     def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[object]:
+        if self.refusal is not None:
+            error = self.NVMLError("no")
+            error.value = self.refusal  # type: ignore[attr-defined] # as pynvml sets it
+            raise error
         return [object(), object()]
 
 
@@ -391,6 +398,16 @@ def test_nvml_tells_in_our_units_and_leaves_out_what_it_does_not_know() -> None:
     assert nvml.vitals() == {0: Vitals(61, 650.5, None, 1635, 4)}
     assert nvml.busy() == {"GPU-0": 2}
     assert nvml.uuids() == {0: "GPU-0"}
+
+
+def test_a_gpu_that_does_not_tell_its_processes_may_have_a_job(tmp_path: Path) -> None:
+    library = Library()
+    library.refusal = 4  # no permission
+    assert Nvml(library).busy() == {"GPU-0": -1}
+    (refusal,) = guard_of(tmp_path, Told(COOL, {"GPU-0": -1})).refusals([GPU], injects=False, now=NOON)
+    assert "GPU 0 does not tell its processes" in refusal
+    library.refusal = Library.NVML_ERROR_GPU_IS_LOST
+    assert Nvml(library).busy() == {}
 
 
 def test_nvml_is_believed_where_it_sees_the_gpus_of_nvidia_smi(tmp_path: Path) -> None:
@@ -689,6 +706,18 @@ def test_all_reverts_are_tried_last_first(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", str(tmp_path))
     problems = carry_out([power_limit("GPU-0", 1.0), end_processes("x"), power_limit("GPU-1", 1.0)], 0.0)
     assert len(problems) == 2
+
+
+@pytest.mark.parametrize(("value", "as_found"), [("7", True), ("9", True), ("0", True), ("N/A", True), ("27", False)])
+def test_what_is_below_the_injected_value_is_real(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, as_found: bool
+) -> None:
+    # Below what was found too: the counter began anew with the host engine or the driver.
+    script = tmp_path / "dcgmi"
+    script.write_text(f"#!/bin/sh\necho 'GPU 0 {value}'\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert (read_back([dcgm_value(0, 310, 7, 27, 1)], 0.0) == []) is as_found
 
 
 def test_closed_entries_are_pruned(tmp_path: Path) -> None:
