@@ -88,6 +88,17 @@ def one_run(state_dir: Path, what: str) -> Iterator[None]:
             file.truncate(0)
 
 
+def run_in_progress(state_dir: Path) -> bool:
+    """Whether a live process holds the node's lock; the system frees it when its holder ends, whatever ends it."""
+    try:
+        with (state_dir / "run.lock").open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        # Held; or it cannot be told, and then nobody may take it that nothing runs.
+        return True
+    return False
+
+
 class Guard:
     """The rules, for one node."""
 

@@ -416,6 +416,19 @@ def test_the_dead_man_alone_reverts_a_killed_run(node: Node) -> None:
     assert node.open_files() == []
 
 
+def test_the_watcher_of_a_killed_run_does_not_wait_for_the_end_of_the_hold(node: Node) -> None:
+    process = node.paused("run", "gpu-throttle", "--hold", "1d", "--param", "burn=0", at="observe")
+    assert not node.untouched()
+    # Stopped is not dead: it may go on.
+    time.sleep(1.2)
+    assert not node.untouched()
+    kill(process)
+    until(node.untouched)
+    until(lambda: not node.open_files())
+    until(lambda: not watchers(node))
+    assert "reverted, and read back" in (node.state_dir / "journal" / "deadman.log").read_text()
+
+
 def test_damaged_journal_files_are_kept_aside_and_stop_injections(node: Node) -> None:
     folder = node.state_dir / "journal"
     folder.mkdir(parents=True)
