@@ -130,6 +130,22 @@ def test_pcie_by_diagnosis_fails_the_narrow_gpu(node: Node, shared: Path) -> Non
         assert "link width 8X" in bad["detail"]
 
 
+def test_a_diagnosis_that_did_not_measure_is_held_against_no_gpu(node: Node) -> None:
+    (node.folder / "bin" / "nvbandwidth").unlink()
+    results = [{"name": "PCIe", "results": [{"gpu_ids": "0,1", "status": "SKIP"}]}]
+    node.put(diag=json.dumps({"DCGM GPU Diagnostic": {"test_categories": [{"tests": results}]}}))
+    outcome = node.json("run", "pcie-bandwidth")
+    assert outcome["samples"] == []
+    assert outcome["steps"][4]["detail"].count("dcgmi diag skipped the GPU") == 2
+    node.put(diag=json.dumps({"DCGM Diagnostic": {"runtime_error": "the requested tests were not found"}}))
+    outcome = node.json("run", "pcie-bandwidth", status=1)
+    assert outcome["samples"] == []
+    assert (outcome["steps"][4]["status"], outcome["steps"][4]["detail"]) == (
+        "failed",
+        "dcgmi diag did not run: the requested tests were not found",
+    )
+
+
 def test_throttle_slows_and_restores(node: Node) -> None:
     for by in ("clocks", "power"):
         outcome = node.json(

@@ -35,7 +35,7 @@ from chaos_probe.devices.gpu_burn import GpuBurn, parse_burn
 from chaos_probe.devices.host import end_marked, marked, measure_gflops, start_neighbours
 from chaos_probe.devices.kubelet import sort_devices
 from chaos_probe.devices.numa import numa_node_of, numa_nodes, pinned_triad
-from chaos_probe.devices.nvbandwidth import parse_nvbandwidth
+from chaos_probe.devices.nvbandwidth import NvBandwidth, parse_nvbandwidth
 from chaos_probe.devices.nvidia_smi import NvidiaSmi, parse_csv
 from chaos_probe.devices.nvml import Nvml, find_telemetry
 from chaos_probe.devices.tool import run_tool, visible
@@ -203,16 +203,40 @@ def test_gpu_burn_runs_where_its_kernel_file_is(tmp_path: Path, beside: str) -> 
     cuda = Cuda(None, GpuBurn(str(tmp_path / "link")), None)
     # That it is missing is no fault of a GPU.
     with pytest.raises(ToolUnusableError, match="put compare"):
-        cuda.compute([GPU], [GPU], 1.0, "tensor", Halt())
+        cuda.compute([GPU], 1.0, "tensor", Halt())
     (tmp_path / beside).touch()
-    assert [one.value for one in cuda.compute([GPU], [GPU], 1.0, "tensor", Halt())] == [48.0]
+    assert [one.value for one in cuda.compute([GPU], 1.0, "tensor", Halt())] == [48.0]
+
+
+def test_a_broken_gpu_does_not_speak_for_its_neighbours(tmp_path: Path) -> None:
+    # Both programs end without a number as soon as the second GPU is among those that they see.
+    for name, says in (
+        ("gpu_burn", "100.0%  proc'd: 280 (48000 Gflop/s)   errors: 0   temps: 52 C"),
+        ("nvbandwidth", "x bandwidth (GB/s)\\n   0\\n 0  55.0"),
+    ):
+        script = tmp_path / name
+        script.write_text(
+            f'#!/bin/sh\ncase "$CUDA_VISIBLE_DEVICES" in *GPU-1*) echo CUDA_ERROR; exit 1;; esac\nprintf "{says}\\n"\n'
+        )
+        script.chmod(0o755)
+    script = tmp_path / "gpu_burn"
+    script.write_text(script.read_text().replace("100.0%", "100.0%%"))
+    cuda = Cuda(None, GpuBurn(str(tmp_path / "gpu_burn")), NvBandwidth(str(tmp_path / "nvbandwidth")))
+    gpus = [GPU, Gpu(1, "GPU-1"), Gpu(2, "GPU-2"), Gpu(3)]
+    for found, value in (
+        (cuda.compute(gpus, 1.0, "tensor", Halt()), 48.0),
+        (cuda.memory(gpus, 1.0, Halt()), 110.0),
+        (cuda.pcie(gpus, 1.0, Halt()), 55.0),
+    ):
+        assert [one.value for one in found or ()] == [value, None, value, None]
+        assert [one.status for one in found or ()] == ["ok", "failed", "ok", "failed"]
 
 
 def test_a_library_that_cannot_be_loaded_is_no_fault_of_a_gpu() -> None:
     if importlib.util.find_spec("cupy"):
         pytest.skip("CuPy is installed here")
     with pytest.raises(ToolUnusableError, match="cupy cannot be used: No module named"):
-        Cuda("cupy", None, None).compute([GPU], [GPU], 1.0, "tensor", Halt())
+        Cuda("cupy", None, None).compute([GPU], 1.0, "tensor", Halt())
 
 
 def test_a_halt_implies_its_child_but_not_the_reverse() -> None:
@@ -236,7 +260,7 @@ def test_a_program_is_kept_to_gpus_by_uuid_alone(tmp_path: Path) -> None:
 def test_a_lost_gpu_is_measured_by_no_library() -> None:
     # Its number would be that of the next GPU that CUDA counts, which may have a job.
     cuda = Cuda("torch", None, None)
-    found = [cuda.compute([Gpu(1)], [GPU, Gpu(1)], 1.0, "tensor", Halt())]
+    found = [cuda.compute([Gpu(1)], 1.0, "tensor", Halt())]
     found += [cuda.memory([Gpu(1)], 1.0, Halt()) or [], cuda.pcie([Gpu(1)], 1.0, Halt()) or []]
     assert [[(one.status, one.value) for one in each] for each in found] == [[("failed", None)]] * 3
     assert all("lost" in one.detail for each in found for one in each)
