@@ -74,7 +74,7 @@ def test_command_runs(whole_chain: WholeChain, shown: Shown, tmp_path: Path) -> 
         pytest.skip(f"{shown.command.removeprefix('.venv/bin/').split()[0]} is not on this machine")
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", here(whole_chain, shown.command)],
-        env=whole_chain.env | {"CHAOS_PROBE_STATE_DIR": str(tmp_path / "state")},
+        env=whole_chain.env | {"CHAOS_PROBE_STATE": str(tmp_path / "state")},
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -100,7 +100,7 @@ def test_command_that_stays_comes_up_and_ends_when_asked(whole_chain: WholeChain
     with (tmp_path / "log").open("wb") as log:
         child = subprocess.Popen(
             ["bash", "-c", f"exec {command}"],
-            env=whole_chain.env | {"CHAOS_PROBE_STATE_DIR": str(tmp_path / "state")},
+            env=whole_chain.env | {"CHAOS_PROBE_STATE": str(tmp_path / "state")},
             cwd=tmp_path,
             stdout=log,
             stderr=log,

@@ -32,7 +32,7 @@ from chaos_probe.devices import tool as tools
 from chaos_probe.devices.cuda import Cuda, both_ways
 from chaos_probe.devices.dcgm import parse_dmon
 from chaos_probe.devices.gpu_burn import GpuBurn, parse_burn
-from chaos_probe.devices.host import end_marked, marked, measure_gflops, start_neighbours
+from chaos_probe.devices.host import end_marked, file_system, marked, measure_gflops, start_neighbours
 from chaos_probe.devices.kubelet import sort_devices
 from chaos_probe.devices.numa import numa_node_of, numa_nodes, pinned_triad
 from chaos_probe.devices.nvbandwidth import NvBandwidth, parse_nvbandwidth
@@ -977,6 +977,21 @@ def test_the_host_is_measured() -> None:
     assert gflops > 0
     assert products >= 1
     assert same
+
+
+def test_the_file_system_of_a_path_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "22 1 0:20 / / rw - overlay overlay rw\n"
+        f"23 22 0:21 / {tmp_path} rw,nosuid shared:1 master:2 - ext4 /dev/sda1 rw\n"
+        f"24 22 0:22 / {tmp_path}/x rw - tmpfs tmpfs rw\nnonsense\n"
+    )
+    assert file_system(tmp_path / "state", mounts) == "ext4"
+    assert file_system(tmp_path / "x" / "state", mounts) == "tmpfs"
+    assert file_system(tmp_path / "xy", mounts) == "ext4"
+    assert file_system(Path("/var/lib"), mounts) == "overlay"
+    assert file_system(tmp_path, tmp_path / "none") == ""
+    assert file_system(tmp_path)
 
 
 def test_marked_processes_are_found_and_ended() -> None:
