@@ -10,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from chaos_probe.errors import ProbeError, RefusedError, SpoolError, UsageError
+from chaos_probe.errors import JournalError, ProbeError, RefusedError, SpoolError, UsageError
 from chaos_probe.experiments import experiment
 from chaos_probe.guard import one_run
 from chaos_probe.halt import Halt
@@ -18,11 +18,12 @@ from chaos_probe.journal import Journal
 from chaos_probe.kernel_log import KernelLog
 from chaos_probe.machine import Machine
 from chaos_probe.metrics import Metrics
-from chaos_probe.records import WHOLE_NODE, Gpu, Outcome, RunRecord, Sample
-from chaos_probe.recover import recover
+from chaos_probe.records import WHOLE_NODE, Gpu, Outcome, RunRecord, Sample, StepStatus
+from chaos_probe.recover import Reporter, recover
 from chaos_probe.report import Sender
-from chaos_probe.run import DEFAULT_HOLD_S, Request, Runner, Sinks
-from chaos_probe.schedule import LastTimes, Task, choose, pause, seed_of
+from chaos_probe.request import DEFAULT_HOLD_S, Request, Sinks
+from chaos_probe.run import Runner
+from chaos_probe.schedule import LastTimes, Refusals, Task, choose, first_pause, pause, seed_of
 from chaos_probe.settings import Planned, Settings, seconds
 from chaos_probe.spool import Spool
 from chaos_probe.wire import queue_gpus, queue_kernel, queue_run, queue_sample
@@ -53,10 +54,39 @@ def open_parts(settings: Settings) -> Parts:
     if not settings.report.to:
         raise UsageError("the agent must know whom to tell; give --report-to HOST:PORT")
     journal = Journal(settings.state_path)
-    queue = Spool(settings.state_path / "queue.db", settings.spool.max_records, settings.spool.max_mib << 20)
+    try:
+        queue = Spool(settings.state_path / "queue.db", settings.spool.max_records, settings.spool.max_mib << 20)
+    except SpoolError as error:
+        # What a dead run left standing is taken back all the same. That it was is told once there is a queue.
+        recover_open(settings, journal, _no_queue(error))
+        raise
     if queue.moved is not None:
         log.error("the queue was damaged and set aside", file=str(queue.moved))
     return Parts(settings, journal, queue, Sender(queue, settings.node_name, settings.report), Metrics())
+
+
+def _no_queue(error: SpoolError) -> Reporter:
+    def refuse(_: RunRecord) -> None:
+        raise error
+
+    return refuse
+
+
+def recover_open(settings: Settings, journal: Journal, report: Reporter) -> None:
+    """Revert what a run left open, unless that run is alive, and log what came of it."""
+    try:
+        if not journal.open_entries():
+            return
+        with one_run(settings.state_path, "recover"):
+            for done in recover(journal, report):
+                if done.problem:
+                    log.error("a run is not reverted and closed", run=done.entry.run, problem=done.problem)
+                else:
+                    log.warning("reverted a run that was left open", run=done.entry.run, kind=done.entry.kind)
+    except RefusedError as error:
+        log.warning("not recovering", reason=str(error))
+    except JournalError as error:
+        log.error("what is open cannot be told; nothing is injected meanwhile", error=str(error))  # noqa: TRY400 - a person needs the reason, not the stack
 
 
 def check_plan(planned: Sequence[Planned], *, allow_injection: bool) -> None:
@@ -115,7 +145,9 @@ class Agent:
             if self._settings.agent.metrics_port:
                 parts.metrics.serve(self._settings.agent.metrics_port)
             parts.sender.start()
-            self.recover()
+            recover_open(self._settings, parts.journal, self._record)
+            for path in parts.journal.damaged_files():
+                log.error("a journal file was damaged; check the node by hand, then delete it", file=str(path))
             self._housekeeping()
             keeper = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)
             keeper.start()
@@ -136,22 +168,6 @@ class Agent:
         except SpoolError as error:
             log.error("reports cannot be sent", error=str(error))  # noqa: TRY400 - a person needs the reason, not the stack
         self._parts.sender.close()
-
-    def recover(self) -> None:
-        """Revert what a run left open, unless that run is alive."""
-        try:
-            with one_run(self._settings.state_path, "recover"):
-                for done in recover(self._parts.journal, self._record):
-                    if done.problem:
-                        log.error("a run is not reverted", run=done.entry.run, problem=done.problem)
-                    else:
-                        log.warning("reverted a run that was left open", run=done.entry.run, kind=done.entry.kind)
-        except RefusedError as error:
-            log.warning("not recovering", reason=str(error))
-        except SpoolError as error:
-            log.error("a recovered run cannot be reported yet", error=str(error))  # noqa: TRY400 - a person needs the reason, not the stack
-        for path in self._parts.journal.damaged_files():
-            log.error("a journal file was damaged; check the node by hand, then delete it", file=str(path))
 
     # Runs.
 
@@ -189,18 +205,25 @@ class Agent:
         # Not for secrets: a schedule that is the same each time for one node.
         rng = random.Random(seed_of(self._settings.node_name) if agent.seed is None else agent.seed)  # noqa: S311
         last = LastTimes(self._settings.state_path / "last-times.json")
+        refusals = Refusals()
+        mean = seconds(agent.pause)
+        self._halt.wait(first_pause(mean, rng))
         while not self._halt.told():
+            # A revert that failed is not left to the next start: what kept it from working may be over.
+            recover_open(self._settings, self._parts.journal, self._record)
             machine = Machine.detect(self._settings.dcgm.host)
             tasks = tasks_of(self._available(machine), machine.gpus)
-            task = choose(list(tasks), last(), time.time(), rng)
+            task = choose(refusals.ready(list(tasks), time.monotonic()), last(), time.time(), rng)
             if task is not None:
                 gpus = None if task.gpu == WHOLE_NODE else [task.gpu]
                 outcome = self._run(machine, tasks[task], gpus)
-                refused = any(step.status == "refused" for step in outcome.steps)
-                # A refused run measured nothing, so its task stays stale and is tried again.
-                if not refused and not outcome.interrupted:
+                # A refused run measured nothing, so its task stays stale and is tried again, after others.
+                if any(step.status is StepStatus.REFUSED for step in outcome.steps):
+                    refusals.add(task, time.monotonic(), mean)
+                elif not outcome.interrupted:
+                    refusals.forget(task)
                     self._remember(last, task, list(tasks))
-            self._halt.wait(pause(seconds(agent.pause), rng))
+            self._halt.wait(pause(mean, rng))
 
     @staticmethod
     def _remember(last: LastTimes, task: Task, known: Sequence[Task]) -> None:
@@ -236,13 +259,23 @@ class Agent:
             self._gpus = machine.gpus
             self._parts.sender.wake()
 
+    def _follow(self, kernel: KernelLog) -> None:
+        if not (lines := kernel.poll()):
+            return
+        try:
+            for line in lines:
+                queue_kernel(self._parts.queue, line.at, line.text)
+            kernel.keep()
+        except (SpoolError, OSError):
+            # Rather twice than never: these lines are read again.
+            kernel.rewind()
+            raise
+        self._parts.sender.wake()
+
     def _small_things(self) -> None:
         try:
-            if self._kernel is not None and (lines := self._kernel.poll()):
-                for line in lines:
-                    queue_kernel(self._parts.queue, line.at, line.text)
-                self._kernel.keep()
-                self._parts.sender.wake()
+            if self._kernel is not None:
+                self._follow(self._kernel)
             self._parts.metrics.level(self._parts.sender, len(self._parts.journal.open_entries()))
             if self._settings.agent.metrics_file:
                 self._parts.metrics.write(Path(self._settings.agent.metrics_file))

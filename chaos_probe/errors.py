@@ -8,6 +8,7 @@ ProbeError
 ├── RefusedError        the guard, or the state of the machine, forbids the run (exit 1)
 ├── HaltedError         the run was told to stop: a signal, a ceiling, the kill switch
 ├── JournalError        the journal cannot be kept or read
+│   └── DamagedError    a file of it holds what is no entry
 └── SpoolError          the queue on disk cannot take a record
 """
 
@@ -42,6 +43,10 @@ class HaltedError(ProbeError):
 
 class JournalError(ProbeError):
     """The journal cannot be kept or read; nothing is injected without it."""
+
+
+class DamagedError(JournalError):
+    """A journal file holds what is no entry: what it said is not known any more."""
 
 
 class SpoolError(ProbeError):

@@ -3,7 +3,7 @@
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,8 +11,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from chaos_probe.devices.kubelet import handed_out
 from chaos_probe.devices.nvidia_smi import THROTTLED, reason_words
+from chaos_probe.devices.nvml import UNKNOWN
 from chaos_probe.errors import RefusedError, ToolError, UsageError
-from chaos_probe.journal import Journal
+from chaos_probe.journal import Journal, no_lock
 from chaos_probe.machine import Machine
 from chaos_probe.records import Gpu, Vitals
 from chaos_probe.settings import GuardSettings, QuietHours
@@ -62,15 +63,22 @@ def one_run(state_dir: Path, what: str) -> Iterator[None]:
 
     Raises:
         RefusedError: another run holds it.
+        JournalError: the lock cannot be had on this file system.
     """
     path = state_dir / "run.lock"
-    with path.open("a+") as file:
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(path.open("a+"))
+        except OSError as error:
+            raise no_lock(state_dir, error) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
             holder = file.read(200).strip() or "another process"
             raise RefusedError(f"a run is in progress on this node ({holder}); wait for it or end it") from None
+        except OSError as error:
+            raise no_lock(state_dir, error) from error
         file.truncate(0)
         file.write(f"{what}, process {os.getpid()}")
         file.flush()
@@ -78,6 +86,17 @@ def one_run(state_dir: Path, what: str) -> Iterator[None]:
             yield
         finally:
             file.truncate(0)
+
+
+def run_in_progress(state_dir: Path) -> bool:
+    """Whether a live process holds the node's lock; the system frees it when its holder ends, whatever ends it."""
+    try:
+        with (state_dir / "run.lock").open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        # Held; or it cannot be told, and then nobody may take it that nothing runs.
+        return True
+    return False
 
 
 class Guard:
@@ -137,7 +156,10 @@ class Guard:
         except ToolError as error:
             return [f"whether a job uses the GPUs cannot be told: {error}"]
         for gpu in gpus:
-            if count := busy.get(gpu.uuid, 0):
+            count = busy.get(gpu.uuid, 0)
+            if count == UNKNOWN:
+                found.append(f"GPU {gpu.index} does not tell its processes, so a job may use it; run with more rights")
+            elif count:
                 found.append(f"GPU {gpu.index} has {count} compute process(es); wait for the job or drain the node")
             elif held is not None and (gpu.uuid in held.uuids or gpu.index in held.indices):
                 found.append(f"GPU {gpu.index} is handed out to a pod; wait for it or drain the node")

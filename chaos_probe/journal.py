@@ -6,15 +6,15 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from chaos_probe.errors import JournalError
+from chaos_probe.errors import DamagedError, JournalError
 from chaos_probe.records import Residue, RunPhase, RunRecord
-from chaos_probe.revert import REVERTS, Action
+from chaos_probe.revert import REVERTS, Action, well_formed
 
 VERSION = 1
 MAX_FILE = 1 << 20
@@ -83,7 +83,7 @@ def _load(text: str) -> Entry:
         raise ValueError(f"version {data.get('version') if isinstance(data, dict) else None!r} is not {VERSION}")
     reverts = tuple(data["reverts"])
     for action in reverts:
-        if not isinstance(action, Mapping) or action.get("do") not in REVERTS:
+        if not isinstance(action, Mapping) or not well_formed(action):
             raise ValueError(f"{action!r} is no revert; there are {', '.join(REVERTS)}")
     return Entry(
         run=_text(data, "run"),
@@ -108,6 +108,13 @@ def _text(data: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r} and should be text")
     return value
+
+
+def no_lock(folder: Path, error: OSError) -> JournalError:
+    """Return the error that a lock cannot be had in this folder."""
+    return JournalError(
+        f"no lock can be had in {folder}: {error.strerror}; choose a --state-dir on a disk of this node, writable"
+    )
 
 
 def _sync_folder(folder: Path) -> None:
@@ -168,7 +175,8 @@ class Journal:
         """Return the entry of a run, open or closed, or ``None``.
 
         Raises:
-            JournalError: its file is damaged.
+            DamagedError: its file holds no entry.
+            JournalError: its file cannot be read now.
         """
         for path in (self.path(run), self.closed / f"{run}.json"):
             with suppress(FileNotFoundError):
@@ -182,26 +190,37 @@ class Journal:
                 raw = file.read(MAX_FILE)
             return _load(raw.decode("utf-8"))
         except (ValueError, KeyError, TypeError) as error:
-            raise JournalError(f"{path} is damaged: {error!r}") from error
+            raise DamagedError(f"{path} is damaged: {error!r}") from error
         except FileNotFoundError:
             raise
         except OSError as error:
             raise JournalError(f"{path} cannot be read: {error.strerror}") from error
 
     def open_entries(self) -> list[Entry]:
-        """Return what is not closed, oldest first. A damaged file is moved aside first; see :meth:`damaged_files`."""
+        """Return what is not closed, oldest first. A damaged file is moved aside first; see :meth:`damaged_files`.
+
+        Raises:
+            JournalError: a file cannot be read now, or moved; it stays where it is, for it may be whole.
+        """
         entries = []
         for path in sorted(self.folder.glob("*.json")):
             try:
                 entries.append(self._parse(path))
             except FileNotFoundError:
                 continue
-            except JournalError as error:
-                aside = self.damaged / f"{path.stem}.{time.time_ns()}.json"
-                with suppress(FileNotFoundError):
-                    path.rename(aside)
-                    aside.with_suffix(".why").write_text(f"{error}\n", encoding="utf-8")
+            except DamagedError as error:
+                self._set_aside(path, error)
         return sorted(entries, key=lambda entry: entry.created)
+
+    def _set_aside(self, path: Path, why: DamagedError) -> None:
+        aside = self.damaged / f"{path.stem}.{time.time_ns()}.json"
+        try:
+            path.rename(aside)
+            aside.with_suffix(".why").write_text(f"{why}\n", encoding="utf-8")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise JournalError(f"{path} is damaged and cannot be set aside: {error.strerror}") from error
 
     def damaged_files(self) -> list[Path]:
         """Return the files that were set aside and that nobody has looked at yet."""
@@ -209,9 +228,17 @@ class Journal:
 
     @contextmanager
     def hold(self, run: str) -> Iterator[Entry | None]:
-        """Hold a run's lock, and give its entry as it is on disk now: nobody else injects or reverts meanwhile."""
-        with (self.folder / f".{run}.lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        """Hold a run's lock, and give its entry as it is on disk now: nobody else injects or reverts meanwhile.
+
+        Raises:
+            JournalError: the lock cannot be had on this file system, or the entry cannot be read.
+        """
+        with ExitStack() as stack:
+            try:
+                file = stack.enter_context((self.folder / f".{run}.lock").open("w"))
+                fcntl.flock(file, fcntl.LOCK_EX)
+            except OSError as error:
+                raise no_lock(self.folder, error) from error
             try:
                 yield self.read(run)
             finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 MAX_LINE = 2048
 MAX_BATCH = 500
-_CHUNK = 1 << 20
+_CHUNK = 1 << 17
 _WANTED = re.compile(r"NVRM|\bS?Xid\b|mlx5|nvidia-nvswitch", re.IGNORECASE)
 _STAMPED = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d))\s+(.*)$")
 _KMSG = re.compile(r"^\d+,\d+,(\d+),[^;]*;(.*)$")
@@ -61,27 +61,35 @@ class KernelLog:
         self._offset = 0
         self._rest = b""
         self._device: int | None = None
-        # Lines without a time that stood there before we first looked may be old: when is not known.
+        # Lines without a time that stood there before we first reached the end may be old: when is not known.
         self._fresh = False
+        self._at_end = True
         with suppress(OSError, ValueError, KeyError, TypeError):
             kept = json.loads(place.read_text(encoding="utf-8"))
-            self._inode, self._offset, self._fresh = int(kept["inode"]), int(kept["offset"]), True
+            self._inode, self._offset, self._fresh = int(kept["inode"]), int(kept["offset"]), bool(kept["fresh"])
+        self._kept = (self._inode, self._offset, self._fresh)
 
     def poll(self) -> list[KernelLine]:
-        """Return what is new and matters; empty where the file is absent."""
+        """Return what is new and matters, of the next 128 KiB or 500 records; empty where the file is absent."""
         now, boot = time.time(), booted_at()
         raw = self._device_lines() if self._path.is_char_device() else self._file_lines()
         lines = [parse_line(text.decode("utf-8", "replace"), now, boot) for text in raw]
         found = [line for line in lines if line is not None and (line.timed or self._fresh)]
-        self._fresh = True
-        return found[-MAX_BATCH:]
+        self._fresh = self._fresh or self._at_end
+        return found
 
     def keep(self) -> None:
         """Keep the place: what was polled so far is safe elsewhere."""
         draft = self._place.with_name(f".{self._place.name}.{os.getpid()}.tmp")
-        data = {"inode": self._inode, "offset": self._offset - len(self._rest)}
+        data: dict[str, int] = {"inode": self._inode, "offset": self._offset - len(self._rest), "fresh": self._fresh}
         draft.write_text(json.dumps(data), encoding="utf-8")
         draft.replace(self._place)
+        self._kept = (self._inode, data["offset"], self._fresh)
+
+    def rewind(self) -> None:
+        """Go back to the place that was kept last: what was polled since could not be put anywhere."""
+        self._inode, self._offset, self._fresh = self._kept
+        self._rest = b""
 
     def _file_lines(self) -> Iterator[bytes]:
         try:
@@ -94,6 +102,7 @@ class KernelLog:
         except OSError:
             return iter(())
         self._offset += len(data)
+        self._at_end = len(data) < _CHUNK
         *lines, rest = (self._rest + data).split(b"\n")
         # A line without an end that grows and grows is not kept.
         self._rest = b"" if len(rest) > _CHUNK else rest

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from chaos_probe.errors import JournalError, SpoolError
 from chaos_probe.journal import Entry, Journal, State
 from chaos_probe.records import RunRecord
 from chaos_probe.revert import carry_out, read_back
@@ -18,6 +19,11 @@ class Recovered:
 
     entry: Entry
     problem: str = ""
+
+
+def _after(started: float) -> float:
+    """Return the time now; where the clock went back meanwhile, the start: no run ends before it began."""
+    return max(time.time(), started)
 
 
 def revert(journal: Journal, run: str, by: str) -> Entry | None:
@@ -41,9 +47,8 @@ def revert(journal: Journal, run: str, by: str) -> Entry | None:
                 detail = "; ".join([*left, *problems])
                 done = replace(entry, attempts=entry.attempts + 1, by=by, detail=detail)
             else:
-                done = replace(
-                    entry, state=State.REVERTED, ended=time.time(), by=by, detail="reverted, and read back as found"
-                )
+                ended, detail = _after(entry.started), "reverted, and read back as found"
+                done = replace(entry, state=State.REVERTED, ended=ended, by=by, detail=detail)
         journal.write(done)
         return done
 
@@ -63,14 +68,29 @@ def finish(journal: Journal, run: str, report: Reporter | None) -> Entry | None:
 
 
 def recover(journal: Journal, report: Reporter | None, by: str = "recover") -> list[Recovered]:
-    """Revert and close whatever is open. Doing it again does nothing more."""
-    results = []
-    for entry in journal.open_entries():
+    """Revert and close whatever is open. Doing it again does nothing more.
+
+    Everything is tried for every run: a full disk, or a queue that takes nothing, must not leave a fault standing.
+
+    Returns:
+        What became of each run that was open, oldest first.
+
+    Raises:
+        JournalError: what is open cannot be told.
+    """
+    return [_recover_one(journal, entry, report, by) for entry in journal.open_entries()]
+
+
+def _recover_one(journal: Journal, entry: Entry, report: Reporter | None, by: str) -> Recovered:
+    try:
         done = revert(journal, entry.run, by) or entry
-        if done.state is State.OPEN:
-            finish(journal, entry.run, report)
-            problem = f"not reverted ({done.detail}); put it right by hand or run recover again"
-            results.append(Recovered(done, problem))
-            continue
-        results.append(Recovered(finish(journal, entry.run, report) or done))
-    return results
+    except JournalError as error:
+        return Recovered(entry, f"not known to be reverted ({error}); run recover again")
+    problem = ""
+    if done.state is State.OPEN:
+        problem = f"not reverted ({done.detail}); put it right by hand or run recover again"
+    try:
+        done = finish(journal, entry.run, report) or done
+    except (JournalError, SpoolError) as error:
+        problem = problem or f"{done.detail}, but not closed ({error}); run recover again"
+    return Recovered(done, problem)

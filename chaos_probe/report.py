@@ -1,5 +1,6 @@
 """Reports by gRPC: what waits in the queue is sent, oldest first, and leaves it only when the scorer has it."""
 
+import random
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -116,7 +117,8 @@ class Sender:
                 self._wake.wait(MAX_WAIT_S)
                 self._wake.clear()
             else:
-                self._stop.wait(wait)
+                # Not for secrets: the agents of a fleet must not all come back at one moment.
+                self._stop.wait(wait * random.uniform(0.5, 1.0))  # noqa: S311 - see above
 
     def flush(self, attempts: int = 3, timeout_s: float = 15.0) -> bool:
         """Send all that waits, trying again when the scorer is away.
@@ -140,7 +142,10 @@ class Sender:
                     size = self._take_failure(error, records)
                     if not size:
                         return False
-                except (DecodeError, OSError, UnicodeError) as error:
+                except DecodeError as error:
+                    # One record whose bytes are spoiled: it is found by halving, as one that the scorer never takes.
+                    size = self._halve(records, f"it cannot be read back from the queue: {error}")
+                except (OSError, UnicodeError) as error:
                     self.counts.failed_calls += 1
                     self.counts.last_error = str(error)
                     log.error("report cannot be made", error=str(error))  # noqa: TRY400 - a person needs the reason, not the stack
@@ -153,12 +158,14 @@ class Sender:
         self.counts.failed_calls += 1
         self.counts.last_error = f"{code.name}: {error.details()}"
         log.warning("report was not taken", scorer=self._settings.to, code=code.name, details=error.details())
-        if code is not grpc.StatusCode.INVALID_ARGUMENT:
-            return 0
+        return self._halve(records, error.details()) if code is grpc.StatusCode.INVALID_ARGUMENT else 0
+
+    def _halve(self, records: list[Record], why: str | None) -> int:
+        """Return the size of the next batch after one that is never taken as it is; a single record is given up."""
         if len(records) > 1:
             return len(records) // 2
-        # The scorer will never take this one, and behind it all others would wait forever.
-        log.error("record given up", kind=records[0].kind, name=records[0].name, details=error.details())
+        # Behind this one all others would wait forever.
+        log.error("record given up", kind=records[0].kind, name=records[0].name, details=why)
         self._queue.done(records, lost=True)
         self.counts.refused += 1
         return BATCH_RECORDS

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any
 
 from chaos_probe.devices.dcgm import WATCH_LETTERS, Dcgm
@@ -22,10 +23,11 @@ _WRITTEN_WITHIN_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Revert:
-    """How one kind of action is carried out, and how it is read back (empty text: as it was found)."""
+    """How one kind of action is carried out and read back (empty text: as it was found), and what it must say."""
 
     apply: Callable[[Action], None]
     problem: Callable[[Action], str]
+    arguments: Mapping[str, type | UnionType]
 
 
 def power_limit(gpu: str, watts: float) -> Action:
@@ -88,7 +90,10 @@ def _gpu(smi: NvidiaSmi, name: str) -> Any:  # noqa: ANN401 - a Gpu; typed by it
     for gpu in smi.gpus():
         if name in {gpu.uuid, str(gpu.index)}:
             return gpu
-    raise ToolError(f"GPU {name} is not there any more, so its limits cannot be read back")
+    raise ToolError(
+        f"GPU {name} is not there any more, so its limits cannot be read back; if it was taken out for good, "
+        "delete the run's file in the journal"
+    )
 
 
 def _power_problem(action: Action) -> str:
@@ -121,7 +126,7 @@ def _apply_value(action: Action) -> None:
 def _value_problem(action: Action) -> str:
     value = _dcgm(action).read(action["gpu_id"], [action["field"]])[action["field"]]
     # Live sampling may already have put a real value on top: anything below the injected one is real.
-    if value is None or action["neutral"] <= value < action["injected"]:
+    if value is None or value < action["injected"]:
         return ""
     return f"field {action['field']} of DCGM's GPU {action['gpu_id']} still reads {value:g}"
 
@@ -146,12 +151,26 @@ def _processes_problem(action: Action) -> str:
 
 
 REVERTS: Mapping[str, Revert] = {
-    "power-limit": Revert(lambda a: _smi().set_power_limit(a["gpu"], a["watts"]), _power_problem),
-    "reset-clocks": Revert(lambda a: _smi().reset_clocks(a["gpu"]), _clocks_problem),
-    "dcgm-value": Revert(_apply_value, _value_problem),
-    "dcgm-watches": Revert(lambda a: _dcgm(a).set_watches(a["letters"]), _watches_problem),
-    "end-processes": Revert(lambda a: (end_marked(a["run"]), None)[1], _processes_problem),
+    "power-limit": Revert(
+        lambda a: _smi().set_power_limit(a["gpu"], a["watts"]), _power_problem, {"gpu": str, "watts": int | float}
+    ),
+    "reset-clocks": Revert(lambda a: _smi().reset_clocks(a["gpu"]), _clocks_problem, {"gpu": str}),
+    "dcgm-value": Revert(
+        _apply_value,
+        _value_problem,
+        {"gpu_id": int, "field": int, "neutral": int | float, "injected": int | float, "ahead": int, "host": str},
+    ),
+    "dcgm-watches": Revert(
+        lambda a: _dcgm(a).set_watches(a["letters"]), _watches_problem, {"letters": str, "host": str}
+    ),
+    "end-processes": Revert(lambda a: (end_marked(a["run"]), None)[1], _processes_problem, {"run": str}),
 }
+
+
+def well_formed(action: Action) -> bool:
+    """Whether this is an action that can be carried out: a known name with all its arguments."""
+    kind = REVERTS.get(str(action.get("do")))
+    return kind is not None and all(isinstance(action.get(name), types) for name, types in kind.arguments.items())
 
 
 def carry_out(actions: Sequence[Action], started: float) -> list[str]:

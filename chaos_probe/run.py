@@ -3,88 +3,37 @@
 import secrets
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from chaos_probe.deadman import DeadMan
 from chaos_probe.errors import HaltedError, ProbeError, RefusedError, UsageError
-from chaos_probe.experiments.base import Context, Experiment, Plan, Value
+from chaos_probe.experiments.base import Context, Plan, Value
 from chaos_probe.guard import Guard, one_run
 from chaos_probe.halt import Halt, pause_point
 from chaos_probe.journal import Entry, Journal, State
 from chaos_probe.machine import Machine
-from chaos_probe.records import Gpu, Outcome, RunRecord, Sample, Step, StepStatus, Vitals
+from chaos_probe.records import Gpu, Outcome, Sample, Step, StepStatus, Vitals
 from chaos_probe.recover import finish, revert
+from chaos_probe.request import Request, Sinks, choose_gpus
 from chaos_probe.settings import Settings, seconds
 from chaos_probe.watch import Watch
 
 STEPS = ("plan", "guard", "journal", "inject", "observe", "revert", "verify", "report")
-DEFAULT_HOLD_S = 10.0
-MAX_HOLD_S = 86400.0
 _CHILD_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Sinks:
-    """Where what a run tells goes as it happens. The defaults keep nothing.
-
-    Attributes:
-        sample: takes each sample.
-        record: takes the record of a run that injects; ``None`` where nobody is told.
-        step: takes each step as it is done.
-    """
-
-    sample: Callable[[Sample], None] = lambda _: None
-    record: Callable[[RunRecord], None] | None = None
-    step: Callable[[Step], None] = lambda _: None
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is asked for.
-
-    Attributes:
-        experiment: which.
-        params: as given; see :meth:`Experiment.parse`.
-        gpus: indices; ``None`` means all.
-        hold_s: seconds for which a fault stands.
-        dry_run: plan and guard only.
-    """
-
-    experiment: Experiment
-    params: Mapping[str, Value] = field(default_factory=dict)
-    gpus: Sequence[int] | None = None
-    hold_s: float = DEFAULT_HOLD_S
-    dry_run: bool = False
-
-
-def choose_gpus(machine: Machine, wanted: Sequence[int] | None) -> tuple[Gpu, ...]:
-    """Return the GPUs with these indices, or all.
-
-    Raises:
-        UsageError: one is not there.
-    """
-    if wanted is None:
-        return machine.gpus
-    by_index = {gpu.index: gpu for gpu in machine.gpus}
-    absent = [index for index in wanted if index not in by_index]
-    if absent:
-        there = ", ".join(map(str, by_index)) or f"none ({machine.gpu_problem})"
-        raise UsageError(f"there is no GPU {', '.join(map(str, absent))} on this node; there are {there}")
-    return tuple(by_index[index] for index in dict.fromkeys(wanted))
 
 
 class Runner:
     """Runs experiments on this node, one at a time."""
 
     def __init__(self, settings: Settings, machine: Machine, journal: Journal, sinks: Sinks | None = None) -> None:
-        self._settings = settings
-        self._machine = machine
-        self._journal = journal
-        self._sinks = sinks or Sinks()
-        self._guard = Guard(settings.guard, machine, journal)
+        self.settings = settings
+        self.machine = machine
+        self.journal = journal
+        self.sinks = sinks or Sinks()
+        self.guard = Guard(settings.guard, machine, journal)
 
     def execute(self, request: Request, halt: Halt) -> Outcome:
         """Do a run and return all that it did.
@@ -93,9 +42,8 @@ class Runner:
             UsageError: parameters or GPUs that do not exist; nothing was done.
         """
         params = request.experiment.parse(request.params)
-        if not 0.0 < request.hold_s <= MAX_HOLD_S:
-            raise UsageError(f"a hold of {request.hold_s:g} s: give more than 0 and at most a day")
-        gpus = choose_gpus(self._machine, request.gpus)
+        request.check_hold()
+        gpus = choose_gpus(self.machine, request.gpus)
         return _Run(self, request, params, gpus, halt).execute()
 
 
@@ -105,11 +53,11 @@ class _Run:
     def __init__(
         self, runner: Runner, request: Request, params: Mapping[str, Value], gpus: tuple[Gpu, ...], halt: Halt
     ) -> None:
-        self._settings = runner._settings  # noqa: SLF001 - the other half of the runner
-        self._machine = runner._machine  # noqa: SLF001
-        self._journal = runner._journal  # noqa: SLF001
-        self._sinks = runner._sinks  # noqa: SLF001
-        self._guard = runner._guard  # noqa: SLF001
+        self._settings = runner.settings
+        self._machine = runner.machine
+        self._journal = runner.journal
+        self._sinks = runner.sinks
+        self._guard = runner.guard
         self._request = request
         self._experiment = request.experiment
         self._halt = halt
@@ -205,8 +153,8 @@ class _Run:
     def _note(self, name: str, status: StepStatus, detail: str) -> None:
         step = Step(name, time.time(), status, detail)
         self._steps.append(step)
-        # Who reads along may be gone (a closed pipe); the run and its revert go on.
-        with suppress(OSError):
+        # Who reads along may be gone (a closed pipe or file); the run and its revert go on.
+        with suppress(OSError, ValueError):
             self._sinks.step(step)
 
     def _plan(self) -> str:
@@ -249,7 +197,7 @@ class _Run:
         if plan.outlives:
             after = plan.bound_s + seconds(self._settings.dead_man.margin)
             # The burn before the injection counts too.
-            self._deadman = DeadMan.arm(file, ctx.run, after + plan.bound_s)
+            self._deadman = DeadMan.arm(file, ctx.run, after + plan.bound_s, self._settings.spool)
             words += f"; {self._deadman}"
         return words
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 _MAX_WEIGHT = 16.0
 _JITTER = 0.2
+_LONGEST = 0.25
+_MAX_DOUBLINGS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,43 @@ def choose(tasks: Sequence[Task], last: Mapping[str, float], now: float, rng: ra
             due.append(task)
             weights.append(min(_MAX_WEIGHT, stale) ** 2)
     return rng.choices(due, weights)[0] if due else None
+
+
+class Refusals:
+    """Tasks that the guard refused step back, longer each time: the stalest would keep all others from their turn.
+
+    A GPU with a job on it is refused for days, and a GPU beside it that is free must be measured all the same.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[str, int] = {}
+        self._until: dict[str, float] = {}
+
+    def add(self, task: Task, now: float, pause_s: float) -> None:
+        """Note a refusal: the task waits two pauses, then four, and so on, at most a quarter of its interval.
+
+        Args:
+            task: that was refused.
+            now: seconds of a clock that is never set.
+            pause_s: mean time between two runs.
+        """
+        times = min(self._times.get(task.key, 0) + 1, _MAX_DOUBLINGS)
+        self._times[task.key] = times
+        self._until[task.key] = now + min(task.every_s * _LONGEST, pause_s * 2.0**times)
+
+    def forget(self, task: Task) -> None:
+        """A run of it was allowed."""
+        self._times.pop(task.key, None)
+        self._until.pop(task.key, None)
+
+    def ready(self, tasks: Sequence[Task], now: float) -> list[Task]:
+        """Return the tasks that do not wait, in their order."""
+        return [task for task in tasks if self._until.get(task.key, now) <= now]
+
+
+def first_pause(mean_s: float, rng: random.Random) -> float:
+    """Return seconds until the first look: agents that start together must not begin together."""
+    return mean_s * rng.uniform(0.0, 1.0)
 
 
 def pause(mean_s: float, rng: random.Random) -> float:

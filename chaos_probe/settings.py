@@ -5,6 +5,7 @@ import re
 import socket
 from pathlib import Path
 from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 import yaml
@@ -200,6 +201,12 @@ def _check(path: str, settings: Settings) -> None:
             raise UsageError(f"{path}: {name}: {error}") from None
         if span <= 0.0:
             raise UsageError(f"{path}: {name} must be longer than 0")
+    try:
+        ZoneInfo(settings.guard.timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise UsageError(
+            f"{path}: guard.timezone {settings.guard.timezone!r} is no time zone; write one like UTC"
+        ) from None
     for hours in settings.guard.quiet_hours:
         hours.minutes()
     if settings.spool.max_records < 1 or settings.spool.max_mib < 1:

@@ -16,6 +16,7 @@ from chaos_probe.records import Gpu, Vitals
 _BLIND_AFTER = 3
 _KEEP = 1000
 _FIRST_S = 0.5
+_JOIN_S = 30.0
 
 
 class Watch:
@@ -47,7 +48,8 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        self._thread.join()
+        # A driver that hangs hangs this thread too, and must not keep the run from its end.
+        self._thread.join(_JOIN_S)
 
     def _work(self) -> None:
         blind = 0

@@ -18,6 +18,7 @@ from chaos_probe.commands.common import (
     with_report,
 )
 from chaos_probe.devices.cuda import cuda_library
+from chaos_probe.devices.host import file_system
 from chaos_probe.devices.kubelet import handed_out
 from chaos_probe.devices.nvml import Nvml
 from chaos_probe.devices.tool import on_path
@@ -28,6 +29,14 @@ from chaos_probe.machine import Machine
 from chaos_probe.settings import AgentSettings, Settings
 
 _CONNECT_S = 3.0
+_PASSING = {
+    "overlay": "which is gone with the container",
+    "tmpfs": "which is memory",
+    "ramfs": "which is memory",
+    "nfs": "whose locks depend on a server",
+    "nfs4": "whose locks depend on a server",
+}
+"""File systems on which the journal may not outlive what it is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +94,12 @@ def _state(settings: Settings) -> Iterator[Finding]:
     if not os.access(folder, os.W_OK):
         yield Finding("state", "bad", f"{folder} cannot be written", "choose another with --state-dir")
         return
-    yield Finding("state", "ok", str(folder))
+    kind = file_system(folder)
+    if kind in _PASSING:
+        remedy = "mount a folder of the node's own disk, or a run that dies with the container is never reverted"
+        yield Finding("state", "absent", f"{folder} is on {kind}, {_PASSING[kind]}", remedy)
+    else:
+        yield Finding("state", "ok", str(folder))
     entries, damaged = journal.open_entries(), journal.damaged_files()
     if entries:
         runs = ", ".join(entry.run for entry in entries)

@@ -13,9 +13,9 @@ from chaos_probe.commands.common import (
     settings_options,
     with_report,
 )
+from chaos_probe.errors import SpoolError
 from chaos_probe.guard import one_run
 from chaos_probe.journal import Journal
-from chaos_probe.records import RunRecord
 from chaos_probe.recover import recover
 from chaos_probe.settings import Settings
 
@@ -33,20 +33,23 @@ def command(
     from chaos_probe.wire import queue_run  # noqa: PLC0415 - likewise
 
     journal = Journal(settings.state_path)
-    queue = Spool(settings.state_path / "queue.db", settings.spool.max_records, settings.spool.max_mib << 20)
 
-    def report(record: RunRecord) -> None:
-        queue_run(queue, record)
+    # Opened only when it is needed: a queue that cannot be used must not keep a fault standing.
+    def queue() -> Spool:
+        return Spool(settings.state_path / "queue.db", settings.spool.max_records, settings.spool.max_mib << 20)
 
     with one_run(settings.state_path, "recover"):
-        done = recover(journal, report)
+        done = recover(journal, lambda record: queue_run(queue(), record))
     if settings.report.to:
         from chaos_probe.report import Sender  # noqa: PLC0415 - gRPC
 
-        sender = Sender(queue, settings.node_name, settings.report)
-        if not sender.flush():
-            click.echo(f"not told yet, kept for the agent: {sender.counts.last_error}", err=True)
-        sender.close()
+        try:
+            sender = Sender(queue(), settings.node_name, settings.report)
+            if not sender.flush():
+                click.echo(f"not told yet, kept for the agent: {sender.counts.last_error}", err=True)
+            sender.close()
+        except SpoolError as error:
+            click.echo(f"not told: {error}", err=True)
     damaged = journal.damaged_files()
     if output == "json":
         items = [

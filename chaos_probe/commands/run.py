@@ -12,7 +12,8 @@ from chaos_probe.halt import Halt, on_signals
 from chaos_probe.journal import Journal
 from chaos_probe.machine import Machine
 from chaos_probe.records import Outcome, RunRecord, Sample, Step, StepStatus, rfc3339
-from chaos_probe.run import Request, Runner, Sinks
+from chaos_probe.request import Request, Sinks
+from chaos_probe.run import Runner
 from chaos_probe.settings import Settings, seconds
 
 _COLOURS = {StepStatus.OK: "green", StepStatus.SKIPPED: "bright_black"}

@@ -3,10 +3,10 @@
 import importlib.util
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from chaos_probe.devices.gpu_burn import GpuBurn
+from chaos_probe.devices.gpu_burn import BurnReading, GpuBurn
 from chaos_probe.devices.nvbandwidth import DEVICE_TO_HOST, HOST_TO_DEVICE, LOCAL_COPY, NvBandwidth
 from chaos_probe.devices.tool import run_tool, visible
 from chaos_probe.errors import ToolError, ToolTimeoutError, ToolUnusableError
@@ -58,16 +58,11 @@ class Cuda:
         """Look for them."""
         return cls(cuda_library(), GpuBurn.find(), NvBandwidth.find())
 
-    def compute(
-        self, gpus: Sequence[Gpu], every: Sequence[Gpu], seconds: float, precision: str, halt: Halt
-    ) -> list[Measured]:
-        """Measure TFLOP/s of each of these GPUs.
-
-        ``gpu_burn`` burns all GPUs of the node at once, where all are meant, else one after the other.
+    def compute(self, gpus: Sequence[Gpu], seconds: float, precision: str, halt: Halt) -> list[Measured]:
+        """Measure TFLOP/s of each of these GPUs: one after the other by a library, at once by ``gpu_burn``.
 
         Args:
-            gpus: the ones to measure.
-            every: all of the node, by index.
+            gpus: which.
             seconds: per burn.
             precision: ``float``, ``double`` or ``tensor``.
             halt: ends it early.
@@ -79,43 +74,16 @@ class Cuda:
             return [self._compute_worker(gpu, seconds, precision, halt) if gpu.uuid else LOST for gpu in gpus]
         if self.burn is None:
             raise ToolError("nothing here can burn a GPU; install CuPy, PyTorch or gpu_burn")
-        seen = [gpu for gpu in every if gpu.uuid]
-        together: list[Measured] | None = None
-        if len(gpus) > 1 and {gpu.index for gpu in gpus} >= {gpu.index for gpu in seen}:
-            together = self._burn(self.burn, seen, seconds, precision, halt)
-        found: list[Measured] = []
-        for gpu in gpus:
-            if gpu not in seen:
-                found.append(LOST)
-            elif together is not None:
-                found.append(together[seen.index(gpu)])
-            else:
-                alone = self._burn(self.burn, [gpu], seconds, precision, halt)
-                found += alone or [
-                    Measured(None, SampleStatus.FAILED, "gpu_burn shows other GPUs than the one to burn")
-                ]
-        return found
+        burn = self.burn
 
-    def _burn(
-        self, burn: GpuBurn, gpus: Sequence[Gpu], seconds: float, precision: str, halt: Halt
-    ) -> list[Measured] | None:
-        """Burn these GPUs at once, and give a result for each in order.
+        def together(seen: Sequence[Gpu]) -> list[Measured]:
+            readings = burn.burn(seen, seconds, precision, halt)
+            if len(readings) != len(seen):
+                # Whose is whose cannot be told.
+                raise ToolError(f"gpu_burn shows {len(readings)} GPUs instead of {len(seen)}")
+            return [_judge(reading, precision) for reading in readings]
 
-        Returns:
-            ``None`` where the program shows another number of GPUs, so that whose is whose cannot be told.
-        """
-        try:
-            readings = burn.burn(gpus, seconds, precision, halt)
-        except ToolError as error:
-            return [Measured.failed(error)] * len(gpus)
-        if len(readings) != len(gpus):
-            return None
-        return [
-            Measured(None, SampleStatus.FAILED, reading.problem)
-            if reading.problem
-            else Measured(reading.tflops, SampleStatus.OK, f"gpu_burn, {precision}, {reading.work} products")
-            for reading in readings
-        ]
+        return _attributed(gpus, together)
 
     def _compute_worker(self, gpu: Gpu, seconds: float, precision: str, halt: Halt) -> Measured:
         try:
@@ -134,15 +102,16 @@ class Cuda:
             return [self._memory_worker(gpu, seconds, halt) if gpu.uuid else LOST for gpu in gpus]
         if self.copies is None:
             return None
-        seen = [gpu for gpu in gpus if gpu.uuid]
-        try:
-            rates = self.copies.measure(LOCAL_COPY, seen, halt) if seen else {}
-        except ToolError as error:
-            return [Measured.failed(error)] * len(gpus)
-        # The program counts the bytes copied; each is read and written, and the memory moves both.
-        moved = {index: None if rate is None else 2.0 * rate for index, rate in rates.items()}
+        copies = self.copies
         words = f"nvbandwidth {LOCAL_COPY}, read and written"
-        return [_positive(moved[gpu.index], words) if gpu.uuid else LOST for gpu in gpus]
+
+        def together(seen: Sequence[Gpu]) -> list[Measured]:
+            rates = copies.measure(LOCAL_COPY, seen, halt)
+            # The program counts the bytes copied; each is read and written, and the memory moves both.
+            moved = [None if rate is None else 2.0 * rate for rate in (rates[gpu.index] for gpu in seen)]
+            return [_positive(rate, words) for rate in moved]
+
+        return _attributed(gpus, together)
 
     def _memory_worker(self, gpu: Gpu, seconds: float, halt: Halt) -> Measured:
         try:
@@ -166,15 +135,14 @@ class Cuda:
             return [self._pcie_worker(gpu, seconds, halt, prefix) if gpu.uuid else LOST for gpu in gpus]
         if self.copies is None:
             return None
-        seen = [gpu for gpu in gpus if gpu.uuid]
-        if not seen:
-            return [LOST] * len(gpus)
-        try:
-            to_gpu = self.copies.measure(HOST_TO_DEVICE, seen, halt, prefix)
-            to_host = self.copies.measure(DEVICE_TO_HOST, seen, halt, prefix)
-        except ToolError as error:
-            return [Measured.failed(error)] * len(gpus)
-        return [both_ways(to_gpu[gpu.index], to_host[gpu.index], "nvbandwidth") if gpu.uuid else LOST for gpu in gpus]
+        copies = self.copies
+
+        def together(seen: Sequence[Gpu]) -> list[Measured]:
+            to_gpu = copies.measure(HOST_TO_DEVICE, seen, halt, prefix)
+            to_host = copies.measure(DEVICE_TO_HOST, seen, halt, prefix)
+            return [both_ways(to_gpu[gpu.index], to_host[gpu.index], "nvbandwidth") for gpu in seen]
+
+        return _attributed(gpus, together)
 
     def _pcie_worker(self, gpu: Gpu, seconds: float, halt: Halt, prefix: Sequence[str]) -> Measured:
         try:
@@ -200,6 +168,34 @@ class Cuda:
         if "error" in found:
             raise ToolError(f"{self.library} on GPU {gpu.index}: {found['error']}")
         return {str(key): float(value) for key, value in found.items()}
+
+
+def _attributed(gpus: Sequence[Gpu], together: Callable[[Sequence[Gpu]], list[Measured]]) -> list[Measured]:
+    """Measure GPUs at once; where that fails, each alone: one that is broken must not speak for its neighbours.
+
+    Args:
+        gpus: which; those that the driver has lost are not touched.
+        together: measures some and gives a result for each in order, or raises ``ToolError``.
+
+    Raises:
+        ToolUnusableError: the means cannot work here.
+    """
+    seen = [gpu for gpu in gpus if gpu.uuid]
+    found: dict[int, Measured] = {}
+    try:
+        if seen:
+            found = {gpu.index: one for gpu, one in zip(seen, together(seen), strict=True)}
+    except ToolError as error:
+        failed = Measured.failed(error)
+        for gpu in seen:
+            found[gpu.index] = failed if len(seen) == 1 else _attributed([gpu], together)[0]
+    return [found.get(gpu.index, LOST) for gpu in gpus]
+
+
+def _judge(reading: BurnReading, precision: str) -> Measured:
+    if reading.problem:
+        return Measured(None, SampleStatus.FAILED, reading.problem)
+    return Measured(reading.tflops, SampleStatus.OK, f"gpu_burn, {precision}, {reading.work} products")
 
 
 def _positive(rate: float | None, detail: str) -> Measured:

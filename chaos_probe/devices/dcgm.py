@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chaos_probe.devices.tool import ToolResult, on_path, run_tool
-from chaos_probe.errors import ToolError, ToolTimeoutError
+from chaos_probe.errors import ToolError, ToolTimeoutError, ToolUnusableError
 from chaos_probe.halt import Halt
 
 TIMEOUT_S = 30.0
@@ -129,9 +129,9 @@ def parse_pcie_diag(text: str) -> dict[int, PcieDiagnosis]:
     root = (data.get("DCGM Diagnostic") or data.get("DCGM GPU Diagnostic")) if isinstance(data, dict) else None
     if not isinstance(root, dict):
         line = next((line.strip() for line in text.splitlines() if line.strip()), "no output")
-        raise ToolError(f"dcgmi diag gave no result: {line[:200]}")
+        raise ToolUnusableError(f"dcgmi diag gave no result: {line[:200]}")
     if "runtime_error" in root:
-        raise ToolError(f"dcgmi diag did not run: {root['runtime_error']}")
+        raise ToolUnusableError(f"dcgmi diag did not run: {root['runtime_error']}")
     found: dict[int, PcieDiagnosis] = {}
     tests = [test for category in root.get("test_categories", []) for test in category.get("tests", [])]
     for result in (r for t in tests if str(t.get("name", "")).lower() == "pcie" for r in t.get("results", [])):
@@ -181,7 +181,7 @@ class Dcgm:
         result = self._run("discovery", "-l")
         ids = parse_discovery(result.out)
         if not ids:
-            raise ToolError(f"dcgmi finds no GPU ({result.complaint}); is nv-hostengine running?")
+            raise ToolUnusableError(f"dcgmi finds no GPU ({result.complaint}); is nv-hostengine running?")
         return ids
 
     def watches(self) -> dict[str, bool]:

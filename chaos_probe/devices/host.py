@@ -23,6 +23,19 @@ def cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
+    """Return the type of the file system that a path lies on, such as ``ext4``; empty where it cannot be told."""
+    found, longest = "", -1
+    with suppress(OSError):
+        for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
+            left, _, right = line.partition(" - ")
+            point, kind = left.split()[4:5], right.split()[:1]
+            # Of two mounts at one place the later one is what is seen.
+            if point and kind and path.resolve().is_relative_to(point[0]) and len(point[0]) >= longest:
+                found, longest = kind[0], len(point[0])
+    return found
+
+
 def available_mib(meminfo: Path = Path("/proc/meminfo")) -> int:
     """Return the memory that can be had without swapping, MiB."""
     for line in meminfo.read_text().splitlines():

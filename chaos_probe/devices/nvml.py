@@ -10,6 +10,9 @@ from chaos_probe.records import Vitals
 
 T = TypeVar("T")
 
+UNKNOWN = -1
+"""Number of processes of a GPU that does not tell them."""
+
 
 class Telemetry(Protocol):
     """Whoever can tell how the GPUs are."""
@@ -18,7 +21,7 @@ class Telemetry(Protocol):
         """Return vital signs by GPU index."""
 
     def busy(self) -> dict[str, int]:
-        """Return the number of compute processes by GPU UUID, idle ones left out."""
+        """Return the number of compute processes by GPU UUID, idle ones left out; :data:`UNKNOWN` where not told."""
 
 
 class Nvml:
@@ -67,7 +70,11 @@ class Nvml:
         return self._maybe(lambda: str(self._nvml.nvmlDeviceGetUUID(handle)))
 
     def _processes(self, handle: Any) -> int:  # noqa: ANN401 - an opaque handle
-        return len(self._maybe(lambda: list(self._nvml.nvmlDeviceGetComputeRunningProcesses(handle))) or ())
+        try:
+            return len(self._nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        except self._nvml.NVMLError as error:
+            # A lost GPU has no process. Of any other that does not say, nobody may take it that it has none.
+            return 0 if getattr(error, "value", None) == self._nvml.NVML_ERROR_GPU_IS_LOST else UNKNOWN
 
     def vitals(self) -> dict[int, Vitals]:
         """Return vital signs by GPU index.
@@ -91,7 +98,7 @@ class Nvml:
         )
 
     def busy(self) -> dict[str, int]:
-        """Return the number of compute processes by GPU UUID, idle ones left out."""
+        """Return the number of compute processes by GPU UUID, idle ones left out; :data:`UNKNOWN` where not told."""
         counts: dict[str, int] = {}
         for handle in self._handles().values():
             uuid, processes = self._uuid(handle), self._processes(handle)

@@ -101,7 +101,12 @@ class DcgmInject(Experiment):
                 )
             gpu_id = ids[gpu.uuid]
             value = dcgm.read(gpu_id, [fault.field])[fault.field]
-            found[gpu_id] = 0.0 if value is None or name == "xid" else value
+            if name == "xid" and value:
+                raise RefusedError(
+                    f"GPU {gpu.index} shows XID {value:.0f} already, and taking an injected one back would hide it; "
+                    "look into it, restart nv-hostengine, then run again, or choose another fault"
+                )
+            found[gpu_id] = value or 0.0
             target = size if name == "xid" else found[gpu_id] + size
             reverts.append(dcgm_value(gpu_id, fault.field, found[gpu_id], target, ahead, dcgm.host))
         return Plan(

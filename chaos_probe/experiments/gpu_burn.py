@@ -72,7 +72,7 @@ def burn(ctx: Context, seconds: float, precision: str, when: str = "") -> str:
         ToolError: there is nothing to burn with.
     """
     started = time.time()
-    measured = ctx.machine.cuda.compute(ctx.gpus, ctx.machine.gpus, seconds, precision, ctx.halt)
+    measured = ctx.machine.cuda.compute(ctx.gpus, seconds, precision, ctx.halt)
     samples: list[Sample] = []
     words: list[str] = []
     for gpu, one in zip(ctx.gpus, measured, strict=True):

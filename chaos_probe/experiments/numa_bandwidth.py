@@ -6,7 +6,7 @@ from chaos_probe.devices.cuda import Measured
 from chaos_probe.devices.host import available_mib, cpus
 from chaos_probe.devices.numa import numa_node_of, pin, pinned_triad
 from chaos_probe.devices.triad import measure_triad
-from chaos_probe.errors import RefusedError
+from chaos_probe.errors import RefusedError, ToolTimeoutError
 from chaos_probe.experiments.base import Context, Experiment, Parameter, Plan, listed
 from chaos_probe.machine import Machine
 from chaos_probe.records import Figure, Gpu, Sample, SampleStatus
@@ -48,7 +48,10 @@ class NumaBandwidth(Experiment):
             ctx.halt.check()
             ctx.figures.append(Figure("local", rate, "GB/s"))
             return f"local {rate:.1f} GB/s in {rounds} rounds; one NUMA node, so no remote figure and no ratio"
-        rates = {(c, m): pinned_triad(c, m, seconds, mib, ctx.halt) for c in nodes for m in nodes}
+        try:
+            rates = {(c, m): pinned_triad(c, m, seconds, mib, ctx.halt) for c in nodes for m in nodes}
+        except ToolTimeoutError as error:
+            return listed([ctx.sample(None, "numa", Measured.failed(error))])
         for (cpu, memory), rate in rates.items():
             name = f"local-{cpu}" if cpu == memory else f"remote-{cpu}-{memory}"
             ctx.figures.append(Figure(name, rate, "GB/s"))

@@ -11,7 +11,11 @@ from chaos_probe.experiments.base import Context, Experiment, Parameter, Plan, l
 from chaos_probe.machine import Machine
 from chaos_probe.records import Gpu, SampleStatus
 
-_NO_NUMBER = "dcgmi diag passed the GPU without giving a bandwidth"
+_NO_NUMBER = {
+    "pass": "dcgmi diag passed the GPU without giving a bandwidth",
+    "skip": "dcgmi diag skipped the GPU",
+}
+"""What is said where there is no number and no fault either, by the diagnosis's word."""
 
 
 class PcieBandwidth(Experiment):
@@ -49,7 +53,7 @@ class PcieBandwidth(Experiment):
             measured = by_diagnosis(ctx.machine.dcgm, ctx.gpus, ctx)
         samples = []
         for gpu, one in zip(ctx.gpus, measured, strict=True):
-            if one.detail == _NO_NUMBER:
+            if one.detail in _NO_NUMBER.values():
                 notes.append(f"GPU {gpu.index}: {one.detail}")
             else:
                 samples.append(ctx.sample(gpu, "pcie", one, started))
@@ -72,7 +76,6 @@ def _judge(found: PcieDiagnosis | None) -> Measured:
     if found.status in {"fail", "error"}:
         return Measured(None, SampleStatus.FAILED, "; ".join(found.warnings) or "dcgmi diag failed this GPU")
     if found.host_to_device is None and found.device_to_host is None:
-        if found.status == "pass":
-            return Measured(None, SampleStatus.FAILED, _NO_NUMBER)
-        return Measured(None, SampleStatus.FAILED, f"dcgmi diag says {found.status or 'nothing'} of this GPU")
+        words = _NO_NUMBER.get(found.status, f"dcgmi diag says {found.status or 'nothing'} of this GPU")
+        return Measured(None, SampleStatus.FAILED, words)
     return both_ways(found.host_to_device, found.device_to_host, "dcgmi diag")

@@ -143,9 +143,9 @@ def test_what_a_killed_agent_left_is_reverted_and_told_by_the_next(node: Node, s
     assert ends[-1].phase == 2
     assert {residue.code for residue in ends[-1].residues} == {"xid:79", "field:230"}
     assert node.untouched()
-    # Its dead-man sees that the run is closed and goes.
+    # Its dead-man goes: it saw that the run is closed, or was the first to revert it.
     log = node.state_dir / "journal" / "deadman.log"
-    until(lambda: "the run was closed" in log.read_text())
+    until(lambda: "the run was closed" in log.read_text() or "reverted, and read back" in log.read_text())
 
 
 @pytest.mark.parametrize("at", ["inject:baseline", "revert"])
@@ -164,6 +164,25 @@ def test_a_killed_agent_is_cleaned_up_after_by_its_next_start(node: Node, scorer
     assert node.untouched()
     assert node.open_files() == []
     assert [run.phase for run in scorer.all("runs") if run.id == file.stem][-1] == 2
+
+
+def test_an_agent_tries_a_failed_revert_again_while_it_lives(node: Node, scorer: Scorer) -> None:
+    process = node.paused("run", "gpu-throttle", "--gpu", "0", "--param", "burn=0", *told(node, scorer), at="observe")
+    (file,) = node.open_files()
+    kill(process)
+    node.put(refuse=True)
+    agent = node.start("agent", *told(node, scorer))
+
+    def phases() -> list[int]:
+        return [run.phase for run in scorer.all("runs") if run.id == file.stem]
+
+    until(lambda: 3 in phases())
+    assert not node.untouched()
+    node.put(refuse=False)
+    until(lambda: phases()[-1] == 2)
+    assert node.untouched()
+    stop(agent)
+    assert agent.returncode == 0
 
 
 def test_the_agent_measures_on_and_ends_well(node: Node, scorer: Scorer) -> None:
@@ -265,6 +284,18 @@ def test_a_record_that_nobody_takes_does_not_block_the_others(tmp_path: Path, sc
     scorer.refuse = grpc.StatusCode.INVALID_ARGUMENT
     assert sender.flush() is True
     assert queue.level().lost == {"sample": 2}
+    sender.close()
+
+
+def test_a_record_whose_bytes_are_spoiled_does_not_block_the_others(tmp_path: Path, scorer: Scorer) -> None:
+    queue, sender = sender_of(tmp_path, scorer.port)
+    wire.queue_sample(queue, sample("a"))
+    queue.put("sample", "spoiled", b"\xff\xff\xff")
+    wire.queue_sample(queue, sample("c"))
+    assert sender.flush() is True
+    assert [s.id for s in scorer.all("samples")] == ["a", "c"]
+    assert queue.level().lost == {"sample": 1}
+    assert sender.counts.refused == 1
     sender.close()
 
 

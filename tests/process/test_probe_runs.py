@@ -17,6 +17,7 @@ from chaos_probe.recover import recover
 from chaos_probe.run import STEPS
 from tests.process.probe_node import Node, kill, stop, until
 
+NOBODY = ("--report-to", "127.0.0.1:1")
 QUICK_HOST = ("--param", "seconds=0.05", "--param", "mib=6")
 
 
@@ -129,6 +130,22 @@ def test_pcie_by_diagnosis_fails_the_narrow_gpu(node: Node, shared: Path) -> Non
         assert "link width 8X" in bad["detail"]
 
 
+def test_a_diagnosis_that_did_not_measure_is_held_against_no_gpu(node: Node) -> None:
+    (node.folder / "bin" / "nvbandwidth").unlink()
+    results = [{"name": "PCIe", "results": [{"gpu_ids": "0,1", "status": "SKIP"}]}]
+    node.put(diag=json.dumps({"DCGM GPU Diagnostic": {"test_categories": [{"tests": results}]}}))
+    outcome = node.json("run", "pcie-bandwidth")
+    assert outcome["samples"] == []
+    assert outcome["steps"][4]["detail"].count("dcgmi diag skipped the GPU") == 2
+    node.put(diag=json.dumps({"DCGM Diagnostic": {"runtime_error": "the requested tests were not found"}}))
+    outcome = node.json("run", "pcie-bandwidth", status=1)
+    assert outcome["samples"] == []
+    assert (outcome["steps"][4]["status"], outcome["steps"][4]["detail"]) == (
+        "failed",
+        "dcgmi diag did not run: the requested tests were not found",
+    )
+
+
 def test_throttle_slows_and_restores(node: Node) -> None:
     for by in ("clocks", "power"):
         outcome = node.json(
@@ -175,6 +192,28 @@ def test_failed_revert_is_bad_news_and_recover_goes_on(node: Node) -> None:
     until(lambda: not watchers(node))
 
 
+@pytest.mark.parametrize("command", ["recover", "agent"])
+def test_a_queue_that_cannot_be_used_keeps_no_fault_standing(node: Node, command: str) -> None:
+    process = node.paused("run", "gpu-throttle", "--hold", "10ms", "--param", "burn=0", *NOBODY, at="observe")
+    watching = watchers(node)
+    (file,) = node.open_files()
+    kill(process)
+    for pid in watching:
+        os.kill(pid, signal.SIGKILL)
+    (node.state_dir / "queue.db").unlink()
+    (node.state_dir / "queue.db").mkdir()
+    done = node.run(*(("agent", "--once") if command == "agent" else (command,)), *NOBODY)
+    assert done.returncode in {1, 2}
+    assert "unable to open database file" in done.stdout + done.stderr
+    assert node.untouched()
+    # Its end is told once there is a queue.
+    assert node.open_files() == [file]
+    assert json.loads(file.read_text())["state"] == "reverted"
+    (node.state_dir / "queue.db").rmdir()
+    assert node.run("recover").returncode == 0
+    assert node.open_files() == []
+
+
 @pytest.mark.parametrize("fault", ["xid", "sbe", "dbe", "thermal", "power", "nvlink"])
 def test_inject_writes_holds_and_takes_back(node: Node, fault: str) -> None:
     outcome = node.json("run", "dcgm-inject", "--gpu", "1", "--param", f"fault={fault}", "--hold", "10ms")
@@ -192,6 +231,15 @@ def test_inject_writes_holds_and_takes_back(node: Node, fault: str) -> None:
     assert node.untouched()
     assert {r["surface"] for r in outcome["residues"]} == {"dcgm", "exporter"}
     assert ("xid:79" in {r["code"] for r in outcome["residues"]}) == (fault == "xid")
+
+
+def test_a_real_xid_is_not_hidden_by_an_injected_one(node: Node) -> None:
+    node.put(dcgm={"watches": "", "fields": {"0": {"230": 48}}, "xids": {}})
+    outcome = node.json("run", "dcgm-inject", "--gpu", "0", status=1)
+    assert outcome["steps"][0]["status"] == "refused"
+    assert "GPU 0 shows XID 48 already" in outcome["steps"][0]["detail"]
+    assert not any("--inject" in call for call in node.state["calls"])
+    node.json("run", "dcgm-inject", "--gpu", "0", "--param", "fault=dbe", "--hold", "10ms")
 
 
 def test_inject_adds_to_what_the_counter_has(node: Node) -> None:
@@ -382,6 +430,19 @@ def test_the_dead_man_alone_reverts_a_killed_run(node: Node) -> None:
     assert time.monotonic() - started >= 0.3
     assert node.untouched()
     assert node.open_files() == []
+
+
+def test_the_watcher_of_a_killed_run_does_not_wait_for_the_end_of_the_hold(node: Node) -> None:
+    process = node.paused("run", "gpu-throttle", "--hold", "1d", "--param", "burn=0", at="observe")
+    assert not node.untouched()
+    # Stopped is not dead: it may go on.
+    time.sleep(1.2)
+    assert not node.untouched()
+    kill(process)
+    until(node.untouched)
+    until(lambda: not node.open_files())
+    until(lambda: not watchers(node))
+    assert "reverted, and read back" in (node.state_dir / "journal" / "deadman.log").read_text()
 
 
 def test_damaged_journal_files_are_kept_aside_and_stop_injections(node: Node) -> None:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,16 +26,16 @@ import chaos_probe
 from chaos_probe import spool, wire
 from chaos_probe.commands.run import parse_gpus as gpu_flag
 from chaos_probe.commands.run import parse_params
-from chaos_probe.deadman import timer_argv, watcher_argv
+from chaos_probe.deadman import keep_watch, timer_argv, watcher_argv
 from chaos_probe.devices import cuda_worker
 from chaos_probe.devices import tool as tools
 from chaos_probe.devices.cuda import Cuda, both_ways
 from chaos_probe.devices.dcgm import parse_dmon
 from chaos_probe.devices.gpu_burn import GpuBurn, parse_burn
-from chaos_probe.devices.host import end_marked, marked, measure_gflops, start_neighbours
+from chaos_probe.devices.host import end_marked, file_system, marked, measure_gflops, start_neighbours
 from chaos_probe.devices.kubelet import sort_devices
 from chaos_probe.devices.numa import numa_node_of, numa_nodes, pinned_triad
-from chaos_probe.devices.nvbandwidth import parse_nvbandwidth
+from chaos_probe.devices.nvbandwidth import NvBandwidth, parse_nvbandwidth
 from chaos_probe.devices.nvidia_smi import NvidiaSmi, parse_csv
 from chaos_probe.devices.nvml import Nvml, find_telemetry
 from chaos_probe.devices.tool import run_tool, visible
@@ -50,17 +51,18 @@ from chaos_probe.errors import (
 )
 from chaos_probe.experiments import EXPERIMENTS
 from chaos_probe.experiments.base import Context, Experiment, Plan
-from chaos_probe.guard import Ceilings, Guard, is_quiet
+from chaos_probe.guard import Ceilings, Guard, is_quiet, one_run
 from chaos_probe.halt import Halt
 from chaos_probe.journal import Entry, Journal, State
 from chaos_probe.kernel_log import KernelLog, parse_line
 from chaos_probe.machine import Machine
 from chaos_probe.records import Gpu, Residue, RunPhase, RunRecord, Sample, Vitals
 from chaos_probe.recover import finish, recover, revert
-from chaos_probe.revert import carry_out, end_processes, power_limit
-from chaos_probe.run import STEPS, Request, Runner, Sinks
-from chaos_probe.schedule import LastTimes, Task, choose, seed_of, staleness
-from chaos_probe.settings import GuardSettings, QuietHours, Settings, load_settings, seconds
+from chaos_probe.request import Request, Sinks
+from chaos_probe.revert import carry_out, dcgm_value, end_processes, power_limit, read_back
+from chaos_probe.run import STEPS, Runner
+from chaos_probe.schedule import LastTimes, Refusals, Task, choose, first_pause, seed_of, staleness
+from chaos_probe.settings import GuardSettings, QuietHours, Settings, SpoolSettings, load_settings, seconds
 from chaos_probe.spool import Spool
 from tests.process.probe_node import until
 
@@ -200,16 +202,40 @@ def test_gpu_burn_runs_where_its_kernel_file_is(tmp_path: Path, beside: str) -> 
     cuda = Cuda(None, GpuBurn(str(tmp_path / "link")), None)
     # That it is missing is no fault of a GPU.
     with pytest.raises(ToolUnusableError, match="put compare"):
-        cuda.compute([GPU], [GPU], 1.0, "tensor", Halt())
+        cuda.compute([GPU], 1.0, "tensor", Halt())
     (tmp_path / beside).touch()
-    assert [one.value for one in cuda.compute([GPU], [GPU], 1.0, "tensor", Halt())] == [48.0]
+    assert [one.value for one in cuda.compute([GPU], 1.0, "tensor", Halt())] == [48.0]
+
+
+def test_a_broken_gpu_does_not_speak_for_its_neighbours(tmp_path: Path) -> None:
+    # Both programs end without a number as soon as the second GPU is among those that they see.
+    for name, says in (
+        ("gpu_burn", "100.0%  proc'd: 280 (48000 Gflop/s)   errors: 0   temps: 52 C"),
+        ("nvbandwidth", "x bandwidth (GB/s)\\n   0\\n 0  55.0"),
+    ):
+        script = tmp_path / name
+        script.write_text(
+            f'#!/bin/sh\ncase "$CUDA_VISIBLE_DEVICES" in *GPU-1*) echo CUDA_ERROR; exit 1;; esac\nprintf "{says}\\n"\n'
+        )
+        script.chmod(0o755)
+    script = tmp_path / "gpu_burn"
+    script.write_text(script.read_text().replace("100.0%", "100.0%%"))
+    cuda = Cuda(None, GpuBurn(str(tmp_path / "gpu_burn")), NvBandwidth(str(tmp_path / "nvbandwidth")))
+    gpus = [GPU, Gpu(1, "GPU-1"), Gpu(2, "GPU-2"), Gpu(3)]
+    for found, value in (
+        (cuda.compute(gpus, 1.0, "tensor", Halt()), 48.0),
+        (cuda.memory(gpus, 1.0, Halt()), 110.0),
+        (cuda.pcie(gpus, 1.0, Halt()), 55.0),
+    ):
+        assert [one.value for one in found or ()] == [value, None, value, None]
+        assert [one.status for one in found or ()] == ["ok", "failed", "ok", "failed"]
 
 
 def test_a_library_that_cannot_be_loaded_is_no_fault_of_a_gpu() -> None:
     if importlib.util.find_spec("cupy"):
         pytest.skip("CuPy is installed here")
     with pytest.raises(ToolUnusableError, match="cupy cannot be used: No module named"):
-        Cuda("cupy", None, None).compute([GPU], [GPU], 1.0, "tensor", Halt())
+        Cuda("cupy", None, None).compute([GPU], 1.0, "tensor", Halt())
 
 
 def test_a_halt_implies_its_child_but_not_the_reverse() -> None:
@@ -233,7 +259,7 @@ def test_a_program_is_kept_to_gpus_by_uuid_alone(tmp_path: Path) -> None:
 def test_a_lost_gpu_is_measured_by_no_library() -> None:
     # Its number would be that of the next GPU that CUDA counts, which may have a job.
     cuda = Cuda("torch", None, None)
-    found = [cuda.compute([Gpu(1)], [GPU, Gpu(1)], 1.0, "tensor", Halt())]
+    found = [cuda.compute([Gpu(1)], 1.0, "tensor", Halt())]
     found += [cuda.memory([Gpu(1)], 1.0, Halt()) or [], cuda.pcie([Gpu(1)], 1.0, Halt()) or []]
     assert [[(one.status, one.value) for one in each] for each in found] == [[("failed", None)]] * 3
     assert all("lost" in one.detail for each in found for one in each)
@@ -379,7 +405,14 @@ class Library:
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:
         return 4
 
+    NVML_ERROR_GPU_IS_LOST = 15
+    refusal: int | None = None
+
     def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[object]:
+        if self.refusal is not None:
+            error = self.NVMLError("no")
+            error.value = self.refusal  # type: ignore[attr-defined] # as pynvml sets it
+            raise error
         return [object(), object()]
 
 
@@ -388,6 +421,16 @@ def test_nvml_tells_in_our_units_and_leaves_out_what_it_does_not_know() -> None:
     assert nvml.vitals() == {0: Vitals(61, 650.5, None, 1635, 4)}
     assert nvml.busy() == {"GPU-0": 2}
     assert nvml.uuids() == {0: "GPU-0"}
+
+
+def test_a_gpu_that_does_not_tell_its_processes_may_have_a_job(tmp_path: Path) -> None:
+    library = Library()
+    library.refusal = 4  # no permission
+    assert Nvml(library).busy() == {"GPU-0": -1}
+    (refusal,) = guard_of(tmp_path, Told(COOL, {"GPU-0": -1})).refusals([GPU], injects=False, now=NOON)
+    assert "GPU 0 does not tell its processes" in refusal
+    library.refusal = Library.NVML_ERROR_GPU_IS_LOST
+    assert Nvml(library).busy() == {}
 
 
 def test_nvml_is_believed_where_it_sees_the_gpus_of_nvidia_smi(tmp_path: Path) -> None:
@@ -423,6 +466,7 @@ def test_settings_are_read(tmp_path: Path) -> None:
         ("agent: {experiments: [{kind: gpu-burn, every: often}]}", "agent.experiments[0].every: 'often' is no span"),
         ("deadMan: {margin: 0s}", "deadMan.margin must be longer"),
         ("guard: {quietHours: [{start: '25:00', end: '06:00'}]}", "write times like"),
+        ("guard: {timezone: Mars/Olympus}", "guard.timezone 'Mars/Olympus' is no time zone"),
         ("kind: Fleet", "this reads config.gpugrade.dev/v1alpha1 ProbeSettings"),
         ("a: [", "is not YAML"),
         ("spool: {maxRecords: 0}", "at least 1"),
@@ -484,6 +528,39 @@ def test_never_done_and_clocks_that_went_back_are_stale() -> None:
     assert staleness(TASKS[0], {}, 5.0) == math.inf
     assert staleness(TASKS[0], {"gpu-burn/0": 9.0}, 5.0) == math.inf
     assert seed_of("n1") == seed_of("n1") != seed_of("n2")
+
+
+def test_a_refused_task_steps_back_longer_each_time_and_keeps_no_other_from_its_turn() -> None:
+    refusals = Refusals()
+    busy, free, _ = TASKS
+    assert refusals.ready(TASKS, 0.0) == TASKS
+    refusals.add(busy, 0.0, 30.0)
+    assert refusals.ready(TASKS, 59.0) == TASKS[1:]
+    assert refusals.ready(TASKS, 60.0) == TASKS
+    refusals.add(busy, 60.0, 30.0)
+    assert busy not in refusals.ready(TASKS, 179.0)
+    for _ in range(40):
+        refusals.add(busy, 200.0, 30.0)
+    # At most a quarter of its interval, however often.
+    assert refusals.ready(TASKS, 200.0 + 900.0) == TASKS
+    assert busy not in refusals.ready(TASKS, 200.0 + 899.0)
+    refusals.forget(busy)
+    assert refusals.ready(TASKS, 201.0) == TASKS
+    # Never measured, and refused for ever: what is due beside it is found within a few looks.
+    rng, now, turns = random.Random(3), 0.0, 0
+    refusals.add(busy, now, 30.0)
+    last = {free.key: 0.0, "host-burn/-1": 1e9}
+    while (task := choose(refusals.ready([busy, free], now), last, 4000.0, rng)) is not free:
+        if task is busy:
+            refusals.add(busy, now, 30.0)
+        now, turns = now + 30.0, turns + 1
+    assert turns < 10
+
+
+def test_agents_that_start_together_do_not_begin_together() -> None:
+    waits = sorted(first_pause(30.0, random.Random(seed_of(f"n{number}"))) for number in range(200))
+    assert 0.0 <= waits[0] < 2.0
+    assert 28.0 < waits[-1] <= 30.0
 
 
 def test_last_times_survive_and_forget(tmp_path: Path) -> None:
@@ -587,19 +664,83 @@ def test_a_report_that_cannot_be_queued_is_tried_again(tmp_path: Path) -> None:
     def full(_: object) -> None:
         raise SpoolError("full")
 
-    with pytest.raises(SpoolError):
-        recover(journal, full)
-    (waiting,) = journal.open_entries()
-    assert waiting.state is State.REVERTED
+    # Another run's revert does not wait for that.
+    journal.write(entry("b", started=2.0, created=2.0, report=True))
+    assert ["not closed (full)" in done.problem for done in recover(journal, full)] == [True, True]
+    assert [waiting.state for waiting in journal.open_entries()] == [State.REVERTED, State.REVERTED]
     told: list[RunRecord] = []
     recover(journal, told.append)
-    assert [r.phase for r in told] == [RunPhase.REVERTED]
+    assert [(r.id, r.phase) for r in told] == [("a", RunPhase.REVERTED), ("b", RunPhase.REVERTED)]
+
+
+def test_the_dead_man_tries_on_while_the_queue_takes_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write(entry("a", started=1.0, report=True))
+    answers = [SpoolError("full"), SpoolError("full"), None]
+
+    def report(_: object) -> None:
+        if error := answers.pop(0):
+            raise error
+
+    assert "reverted, and read back" in keep_watch(journal, "a", 0.0, report, retry_s=0.0)
+    assert answers == []
+    assert journal.open_entries() == []
+
+
+def test_a_file_that_cannot_be_read_now_is_no_damaged_file(tmp_path: Path) -> None:
+    # What opens at the path is a folder: an error of the system, as too many open files would be.
+    journal = Journal(tmp_path)
+    (journal.folder / "a.json").mkdir()
+    with pytest.raises(JournalError, match="cannot be read: Is a directory"):
+        journal.open_entries()
+    assert (journal.folder / "a.json").exists()
+    assert journal.damaged_files() == []
+
+
+@pytest.mark.parametrize("action", [{"do": "power-limit"}, {"do": "reset-clocks", "gpu": 3}, {"do": "x"}, {}])
+def test_a_revert_that_lacks_something_is_damage_and_holds_up_no_other(tmp_path: Path, action: Any) -> None:
+    journal = Journal(tmp_path)
+    journal.write(entry("a", started=1.0, reverts=(action,)))
+    journal.write(entry("b", started=1.0))
+    assert [(done.entry.run, done.problem) for done in recover(journal, None)] == [("b", "")]
+    assert len(journal.damaged_files()) == 1
+
+
+def test_where_no_lock_can_be_had_it_is_said(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write(entry("a"))
+    (journal.folder / ".a.lock").mkdir()
+    with pytest.raises(JournalError, match=r"no lock can be had in .*choose a --state-dir"), journal.hold("a"):
+        pass
+    (tmp_path / "run.lock").mkdir()
+    with pytest.raises(JournalError, match="no lock can be had"), one_run(tmp_path, "x"):
+        pass
+
+
+def test_a_run_does_not_end_before_it_began_when_the_clock_goes_back(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    ahead = time.time() + 3600.0
+    journal.write(entry("a", started=ahead, report=True))
+    (done,) = recover(journal, None)
+    assert done.entry.ended == ahead
 
 
 def test_all_reverts_are_tried_last_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     problems = carry_out([power_limit("GPU-0", 1.0), end_processes("x"), power_limit("GPU-1", 1.0)], 0.0)
     assert len(problems) == 2
+
+
+@pytest.mark.parametrize(("value", "as_found"), [("7", True), ("9", True), ("0", True), ("N/A", True), ("27", False)])
+def test_what_is_below_the_injected_value_is_real(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, as_found: bool
+) -> None:
+    # Below what was found too: the counter began anew with the host engine or the driver.
+    script = tmp_path / "dcgmi"
+    script.write_text(f"#!/bin/sh\necho 'GPU 0 {value}'\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert (read_back([dcgm_value(0, 310, 7, 27, 1)], 0.0) == []) is as_found
 
 
 def test_closed_entries_are_pruned(tmp_path: Path) -> None:
@@ -626,11 +767,14 @@ def test_two_processes_do_not_hold_one_run(tmp_path: Path) -> None:
 
 
 def test_dead_man_commands(tmp_path: Path) -> None:
-    argv = timer_argv(tmp_path / "r.json", 90.0, "unit-x")
+    bounds = SpoolSettings(max_records=7, max_mib=3)
+    argv = timer_argv(tmp_path / "r.json", 90.0, "unit-x", bounds)
     assert argv[:2] == ["systemd-run", "--quiet"]
     assert "--on-active=90" in argv
-    assert argv[-6:] == watcher_argv(tmp_path / "r.json", 0.0)[-6:]
-    assert watcher_argv(tmp_path / "r.json", 90.0)[-1] == "90"
+    assert argv[-6:] == watcher_argv(tmp_path / "r.json", 0.0, bounds)[-6:]
+    assert watcher_argv(tmp_path / "r.json", 90.0, bounds)[-1] == "90"
+    # With bounds of its own it would drop from the queue what the settings allow.
+    assert "--queue-records 7 --queue-mib 3" in " ".join(argv)
 
 
 # Queue.
@@ -777,6 +921,43 @@ def test_the_log_is_followed_over_restart_and_rotation(tmp_path: Path) -> None:
     assert [one.text for one in second.poll()] == ["NVRM: after rotation"]
 
 
+def test_old_lines_without_a_time_are_not_taken_for_new_however_many_there_are(tmp_path: Path) -> None:
+    log, place = tmp_path / "kmsg", tmp_path / "place.json"
+    log.write_text("NVRM: Xid (PCI:0000:18:00): 79, long ago\n" * 10_000)
+    follower = KernelLog(log, place)
+    assert follower.poll() == []
+    follower.keep()
+    # A restart in the middle of the old part changes nothing.
+    follower = KernelLog(log, place)
+    assert [follower.poll() for _ in range(5)] == [[]] * 5
+    with log.open("a") as file:
+        file.write("NVRM: Xid (PCI:0000:18:00): 48, now\n")
+    assert [line.text for line in follower.poll()] == ["NVRM: Xid (PCI:0000:18:00): 48, now"]
+
+
+def test_lines_that_could_not_be_queued_are_read_again(tmp_path: Path) -> None:
+    log = tmp_path / "kmsg"
+    log.write_text("2026-06-01T10:00:00Z NVRM: a\n2026-06-01T10:00:01Z NVRM: b")
+    follower = KernelLog(log, tmp_path / "place.json")
+    assert [line.text for line in follower.poll()] == ["NVRM: a"]
+    follower.rewind()
+    assert [line.text for line in follower.poll()] == ["NVRM: a"]
+    follower.keep()
+    with log.open("a") as file:
+        file.write("!\n")
+    assert [line.text for line in follower.poll()] == ["NVRM: b!"]
+    follower.rewind()
+    assert [line.text for line in follower.poll()] == ["NVRM: b!"]
+
+
+def test_a_flood_of_lines_loses_none(tmp_path: Path) -> None:
+    log = tmp_path / "kmsg"
+    log.write_text("".join(f"2026-06-01T10:00:00Z NVRM: Xid {number}\n" for number in range(9000)))
+    follower = KernelLog(log, tmp_path / "place.json")
+    found = [line.text for _ in range(4) for line in follower.poll()]
+    assert found == [f"NVRM: Xid {number}" for number in range(9000)]
+
+
 def test_kmsg_records_count_from_boot() -> None:
     line = parse_line("6,1234,5000000,-;NVRM: Xid (PCI:0000:18:00): 48", 99.0, 1000.0)
     assert line is not None
@@ -795,6 +976,21 @@ def test_the_host_is_measured() -> None:
     assert gflops > 0
     assert products >= 1
     assert same
+
+
+def test_the_file_system_of_a_path_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "22 1 0:20 / / rw - overlay overlay rw\n"
+        f"23 22 0:21 / {tmp_path} rw,nosuid shared:1 master:2 - ext4 /dev/sda1 rw\n"
+        f"24 22 0:22 / {tmp_path}/x rw - tmpfs tmpfs rw\nnonsense\n"
+    )
+    assert file_system(tmp_path / "state", mounts) == "ext4"
+    assert file_system(tmp_path / "x" / "state", mounts) == "tmpfs"
+    assert file_system(tmp_path / "xy", mounts) == "ext4"
+    assert file_system(Path("/var/lib"), mounts) == "overlay"
+    assert file_system(tmp_path, tmp_path / "none") == ""
+    assert file_system(tmp_path)
 
 
 def test_marked_processes_are_found_and_ended() -> None:
@@ -899,6 +1095,19 @@ def test_whatever_fails_the_order_holds_and_what_was_injected_is_reverted(
     assert phases == ([] if step == "plan" else [RunPhase.ACTIVE, RunPhase.REVERTED])
     assert scripted.did == sorted(scripted.did, key=STEPS.index)
     assert ("verify" in scripted.did) is (step != "plan")
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), ValueError("I/O operation on closed file")])
+def test_a_reader_that_is_gone_does_not_keep_a_run_from_reverting(tmp_path: Path, error: Exception) -> None:
+    def gone(_: object) -> None:
+        raise error
+
+    machine = Machine((), "none", None, None, None, Cuda(None, None, None), (0,), numactl=False)
+    runner = Runner(runner_of(tmp_path, machine).settings, machine, Journal(tmp_path), Sinks(step=gone))
+    scripted = Scripted("observe", ToolError("broken"))
+    assert runner.execute(Request(scripted), Halt()).reverted
+    assert scripted.did[-1] == "verify"
+    assert Journal(tmp_path).open_entries() == []
 
 
 def test_a_beginning_that_cannot_be_told_is_no_beginning(tmp_path: Path) -> None:
