@@ -98,8 +98,7 @@ def check_plan(planned: Sequence[Planned], *, allow_injection: bool) -> None:
     for item in planned:
         chosen = experiment(item.kind)
         params = chosen.parse(item.params)
-        injects = chosen.injects or bool(params.get("neighbours"))
-        if injects and not allow_injection:
+        if chosen.injects_with(params) and not allow_injection:
             raise UsageError(
                 f"{item.kind} injects a fault; set agent.allowInjection to let the agent do that by itself"
             )

@@ -41,6 +41,17 @@ class Ceilings:
         return ""
 
 
+def is_on(kill_switch: Path) -> bool:
+    """Whether the kill switch is on: the file is there, or that cannot be told."""
+    try:
+        kill_switch.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def is_quiet(hours: Sequence[QuietHours], now: datetime) -> bool:
     """Whether a moment lies in one of the quiet spans; the end itself does not."""
     minute = now.hour * 60 + now.minute
@@ -124,7 +135,7 @@ class Guard:
 
     def _switches(self, now: datetime) -> list[str]:
         found = []
-        if self.kill_switch.exists():
+        if is_on(self.kill_switch):
             found.append(f"the kill switch {self.kill_switch} is on; remove the file to allow runs")
         try:
             zone = ZoneInfo(self._settings.timezone)

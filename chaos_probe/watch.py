@@ -9,7 +9,7 @@ from typing import Self
 
 from chaos_probe.devices.nvml import Telemetry
 from chaos_probe.errors import ToolError
-from chaos_probe.guard import Ceilings
+from chaos_probe.guard import Ceilings, is_on
 from chaos_probe.halt import Halt
 from chaos_probe.records import Gpu, Vitals
 
@@ -57,7 +57,7 @@ class Watch:
         wait = min(_FIRST_S, self._every_s)
         while not self._done.wait(wait):
             wait = self._every_s
-            if self._kill_switch.exists():
+            if is_on(self._kill_switch):
                 self._halt.tell(f"the kill switch {self._kill_switch} was turned on")
             if self._telemetry is None or not self._gpus:
                 continue

@@ -24,6 +24,7 @@ from chaos_probe.devices.nvml import Nvml
 from chaos_probe.devices.tool import on_path
 from chaos_probe.errors import JournalError, ProbeError, ToolError
 from chaos_probe.experiments import experiment
+from chaos_probe.guard import is_on
 from chaos_probe.journal import Journal
 from chaos_probe.machine import Machine
 from chaos_probe.settings import AgentSettings, Settings
@@ -113,7 +114,7 @@ def _state(settings: Settings) -> Iterator[Finding]:
 
 def _guard(settings: Settings) -> Iterator[Finding]:
     switch = Path(settings.guard.kill_switch)
-    if switch.exists():
+    if is_on(switch):
         yield Finding("kill switch", "bad", f"{switch} is on", "remove the file to allow runs")
     else:
         yield Finding("kill switch", "ok", f"{switch} is off")

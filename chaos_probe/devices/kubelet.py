@@ -43,10 +43,17 @@ def handed_out(socket: Path = SOCKET) -> HandedOut | None:
     """Ask the kubelet; ``None`` where there is no socket, that is no kubelet.
 
     Raises:
-        ToolError: there is a socket, and it does not answer.
+        ToolError: there is a socket, and it does not answer; or whether there is one cannot be told.
     """
-    if not socket.exists():
+    try:
+        socket.stat()
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        # That it cannot be looked at does not mean that no pod holds a GPU.
+        raise ToolError(
+            f"whether there is a kubelet cannot be told ({socket}: {error.strerror}); run with the rights to read it"
+        ) from error
     import grpc  # noqa: PLC0415 - heavy, and only needed on a Kubernetes node
     from gpugrade.kubelet import podresources_pb2, podresources_pb2_grpc  # noqa: PLC0415 - needs grpc
 

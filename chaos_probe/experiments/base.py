@@ -190,6 +190,11 @@ class Experiment(ABC):
         del machine
         return []
 
+    def injects_with(self, params: Mapping[str, Value]) -> bool:
+        """Return whether it injects with these parameters, as :meth:`parse` gives them."""
+        del params
+        return self.injects
+
     @abstractmethod
     def plan(self, ctx: Context) -> Plan:
         """Find out what there is and what will be done. Touches nothing.

@@ -1,13 +1,14 @@
 """``host-burn``: CPU and memory speed of the host, alone or beside a noisy neighbour. Needs no GPU."""
 
 import time
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from chaos_probe.devices.cuda import Measured
 from chaos_probe.devices.host import available_mib, cpus, measure_gflops, start_neighbours
 from chaos_probe.devices.triad import measure_triad
 from chaos_probe.errors import RefusedError
-from chaos_probe.experiments.base import Context, Experiment, Parameter, Plan, listed
+from chaos_probe.experiments.base import Context, Experiment, Parameter, Plan, Value, listed
 from chaos_probe.records import Figure, SampleStatus
 from chaos_probe.revert import end_processes
 
@@ -29,6 +30,10 @@ class HostBurn(Experiment):
         Parameter("mib", 384, "size of the arrays; well above the caches", low=3, high=65536, unit="MiB"),
         Parameter("neighbours", 0, "processes that load the memory meanwhile: a reversible fault", low=0, high=256),
     )
+
+    def injects_with(self, params: Mapping[str, Value]) -> bool:
+        """See the base class."""
+        return params["neighbours"] != 0
 
     def plan(self, ctx: Context) -> Plan:
         """See the base class."""

@@ -215,7 +215,10 @@ def test_a_burn_of_lost_gpus_dies_like_the_sample(
     monkeypatch.setenv("GPUGRADE_FLEET_SPEED", "3600")
     lost = [[gpu, "lost", NOW - 100, 0.0] for gpu in range(8)]
     fleet.change(here.name, lambda state: state["faults"].extend(lost))
+    # Lost before it starts, they are no devices at all; these fall off the bus once it has begun.
     assert burn.run(here, burn.parse(["20"])) != 0
+    assert "CUDA_ERROR_INVALID_DEVICE" in capsys.readouterr().err
+    assert burn._burn(here, here.facts.gpus, burn.parse(["20"])) != 0
     printed = capsys.readouterr()
     sample = (shared / "samples/gpu_burn_died.txt").read_text()
     assert printed.out.count("(DIED!)") == 8

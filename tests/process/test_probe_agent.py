@@ -219,10 +219,11 @@ def test_sigterm_in_the_middle_of_an_injection_reverts_and_ends_with_0(node: Nod
 
 def test_an_agent_injects_only_where_it_may(node: Node, scorer: Scorer) -> None:
     text = node.settings.read_text().split("agent:")[0]
-    node.settings.write_text(text + "agent: {experiments: [{kind: dcgm-inject}]}\n")
-    done = node.run("agent", "--once", *told(node, scorer))
-    assert done.returncode == 2
-    assert "agent.allowInjection" in done.stderr
+    for item in ("kind: dcgm-inject", "kind: host-burn, params: {neighbours: 1}"):
+        node.settings.write_text(text + f"agent: {{experiments: [{{{item}}}]}}\n")
+        done = node.run("agent", "--once", *told(node, scorer))
+        assert done.returncode == 2
+        assert "agent.allowInjection" in done.stderr
 
 
 def test_the_agent_must_know_whom_to_tell(node: Node) -> None:

@@ -325,6 +325,16 @@ def test_jobs_switch_quiet_hours_and_open_runs_forbid(tmp_path: Path) -> None:
     assert len(refusals) == 4
 
 
+def test_what_cannot_be_looked_at_forbids(tmp_path: Path) -> None:
+    # A name that is too long stands for a folder that may not be read: root may read all.
+    hidden = str(tmp_path / ("x" * 300))
+    (refusal,) = guard_of(tmp_path, Told(COOL), kill_switch=hidden).refusals([], injects=False, now=NOON)
+    assert "kill switch" in refusal
+    (refusal,) = guard_of(tmp_path, Told(COOL), pod_resources_socket=hidden).refusals([GPU], injects=False, now=NOON)
+    assert "whether there is a kubelet cannot be told" in refusal
+    assert "run with the rights to read it" in refusal
+
+
 @pytest.mark.parametrize(
     ("start", "end", "days", "at", "quiet"),
     [
