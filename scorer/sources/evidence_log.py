@@ -1,7 +1,7 @@
 """The evidence in memory: columns that grow, handed to the grader as immutable views."""
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -17,6 +17,7 @@ from scorer.model.evidence import (
     NodeFacts,
     Reading,
     Run,
+    RunPhase,
     Sample,
     SampleColumns,
 )
@@ -25,6 +26,8 @@ from scorer.sources.columns import Columns, pick
 
 _DAY = 86_400.0
 _KERNEL_PER_NODE = 1_000
+#: An injection every half hour for three weeks.
+_RUNS_PER_NODE = 1_000
 _COMPACT_EVERY_S = 3_600.0
 #: No machine holds more physical GPUs; above, what the kubelet offers are slices.
 _MAX_PHYSICAL = 16
@@ -39,7 +42,8 @@ class _Inventory:
     """Nodes and their GPUs as one snapshot numbers them."""
 
     nodes: tuple[NodeFacts, ...]
-    by_uuid: Mapping[str, tuple[str, int]]
+    by_uuid: Mapping[str, Mapping[str, int]]
+    """Row by UUID and node: two nodes may claim the same one, and neither takes it from the other."""
     by_index: Mapping[tuple[str, int], tuple[int, str]]
     span: Mapping[str, tuple[int, int]]
 
@@ -61,6 +65,7 @@ class EvidenceLog:
         self._keys: dict[tuple[str, int, str], int] = {}
         self._run_ids: dict[str, int] = {}
         self._runs: dict[str, Run] = {}
+        self._runs_of: Counter[str] = Counter()
         self._kernel: dict[str, deque[KernelMessage]] = {}
         self._gpus: dict[str, tuple[GpuFacts, ...]] = {}
         self._suggested: dict[str, dict[int, GpuFacts]] = {}
@@ -115,12 +120,28 @@ class EvidenceLog:
             self._changes += 1
 
     def add_runs(self, runs: Iterable[Run]) -> None:
-        """Add runs, or put their newest phase in place of what was known."""
+        """Add runs, or put their newest phase in place of what was known.
+
+        Of each node the newest thousand are kept, active ones before others. The samples of one that went are left out,
+        as they are of any run that is unknown.
+        """
         with self._lock:
             for run in runs:
+                if run.id not in self._runs:
+                    self._runs_of[run.node] += 1
                 self._runs[run.id] = run
                 self._runs_version += 1
                 self._changes += 1
+            for node in [node for node, count in self._runs_of.items() if count > _RUNS_PER_NODE]:
+                known = [run for run in self._runs.values() if run.node == node]
+                known.sort(key=lambda run: (run.phase is not RunPhase.REVERTED, run.started))
+                for run in known[:-_RUNS_PER_NODE]:
+                    self._forget_run(run)
+
+    def _forget_run(self, run: Run) -> None:
+        del self._runs[run.id]
+        self._runs_of[run.node] -= 1
+        self._runs_version += 1
 
     def add_kernel(self, messages: Iterable[KernelMessage]) -> None:
         """Add kernel messages; of each node the newest thousand are kept, so that no node drowns the others."""
@@ -209,9 +230,8 @@ class EvidenceLog:
             rows = rows[self._columns["at"][rows] >= oldest]
             if full:
                 rows = rows[-int(0.9 * self._max_samples) :]
-            for run_id in [run.id for run in self._runs.values() if run.ended < oldest]:
-                del self._runs[run_id]
-                self._runs_version += 1
+            for run in [run for run in self._runs.values() if run.ended < oldest]:
+                self._forget_run(run)
         self._columns.take(rows)
         self._unordered = False
         self._samples_cache = None
@@ -235,7 +255,7 @@ class EvidenceLog:
         if cache is not None and cache[0] is nodes and cache[1] == self._inventory_version:
             return cache[2]
         facts = tuple(NodeFacts(r.name, self._facts(r), r.gpus, r.expected_gpus) for r in nodes.values())
-        by_uuid: dict[str, tuple[str, int]] = {}
+        by_uuid: dict[str, dict[str, int]] = {}
         by_index: dict[tuple[str, int], tuple[int, str]] = {}
         span: dict[str, tuple[int, int]] = {}
         row = 0
@@ -244,7 +264,7 @@ class EvidenceLog:
             for gpu in node.gpus:
                 by_index[node.name, gpu.index] = (row, gpu.uuid)
                 if gpu.uuid:
-                    by_uuid[gpu.uuid] = (node.name, row)
+                    by_uuid.setdefault(gpu.uuid, {})[node.name] = row
                 row += 1
         found = _Inventory(facts, by_uuid, by_index, span)
         self._inventory_cache = (nodes, self._inventory_version, found)
@@ -292,8 +312,7 @@ class EvidenceLog:
         whole: dict[int, tuple[int, int]] = {}
         for (node, index, uuid), key in self._keys.items():
             if uuid and (at := inventory.by_uuid.get(uuid)) is not None:
-                if at[0] == node:
-                    rows[key] = at[1]
+                rows[key] = at.get(node, _DROPPED)
             elif index >= 0:
                 at_index = inventory.by_index.get((node, index))
                 # Where the slot's GPU is known and another one, the sample is of a GPU that is gone.
