@@ -160,6 +160,23 @@ def test_a_series_that_stops_is_a_gap_until_it_is_forgotten_or_returns() -> None
     assert m.XID not in {r.field for r in tracker.update(501.0 + FORGET_S, scrape(None))}
 
 
+def test_gpus_that_an_exporter_makes_up_do_not_fill_the_memory() -> None:
+    def made_up(turn: int) -> Scrape:
+        lines = (f'DCGM_FI_DEV_GPU_TEMP{{gpu="{i % 8}",UUID="{turn}-{i}"}} 40\n' for i in range(300))
+        return parse_scrape(line("DCGM_FI_DEV_GPU_TEMP", 41) + "".join(lines))
+
+    first = made_up(0)
+    assert len(first.series) == 256
+    assert first.dropped == {"too-many-gpus": 300 - 255}
+    tracker = TelemetryTracker("n0")
+    tracker.update(50.0, first)
+    tracker.update(100.0, parse_scrape(line("DCGM_FI_DEV_GPU_TEMP", 41)))
+    assert len(tracker.readings) == 256
+    tracker.update(150.0, made_up(1))
+    assert {r.gpu_uuid[:2] for r in tracker.readings} - {"1-"} == {tracker.readings[0].gpu_uuid[:2]}
+    assert len(tracker.readings) == 256
+
+
 def test_a_gpu_that_is_gone_as_a_whole_is_no_gap_in_coverage() -> None:
     tracker = TelemetryTracker("n0")
     tracker.update(100.0, scrape(0))
