@@ -20,7 +20,7 @@ from scorer.model.evidence import (
     SampleColumns,
 )
 from scorer.sources.bundle_probes import Probe, read_probes
-from scorer.sources.bundle_text import number_of, object_of, parse_time, read_csv, read_json, read_text
+from scorer.sources.bundle_text import is_index, number_of, object_of, parse_time, read_csv, read_json, read_text
 from scorer.sources.dcgmi_output import Verdicts, read_diag, read_discovery, read_health
 from scorer.sources.exposition import parse_scrape
 from scorer.sources.nvidia_smi import Query, read_query
@@ -121,7 +121,7 @@ def _scrapes(reader: _Reader) -> tuple[TelemetryTracker, dict[int, GpuFacts], st
     hostname = ""
     files = []
     for path in (reader.path / "metrics").glob("*.prom"):
-        if not path.stem.isdigit():
+        if not (path.stem.isascii() and path.stem.isdigit()):
             raise BundleError(f"{path}: the name must be the scrape's time in Unix seconds, such as 1795175970.prom")
         files.append((int(path.stem), path))
     for at, path in sorted(files):
@@ -168,7 +168,7 @@ def _links(reader: _Reader) -> tuple[LinkState, ...]:
     states = []
     for line, row in read_csv(path, ("at", "gpu", "link", "kind", "state")) if path else ():
         where = f"{path}, line {line}"
-        if row["gpu"] and not row["gpu"].isdigit():
+        if row["gpu"] and not is_index(row["gpu"]):
             raise BundleError(f"{where}: gpu {row['gpu']!r} is no index; leave it empty for a port of the node")
         gpu = int(row["gpu"]) if row["gpu"] else -1
         at = reader.saw(parse_time(row["at"], where))
@@ -208,7 +208,7 @@ def _merge_health(reader: _Reader, smi: Query, probes: list[Probe], now: float) 
     for gpu, words in smi.lost.items():
         reader.health.setdefault(gpu, {})[NVIDIA_SMI] = f"Failure: {words}: the driver cannot read this GPU"
     for p in probes:
-        if p.was_rejected and p.gpu.isdigit() and now - p.at <= 24 * 3600.0:
+        if p.was_rejected and is_index(p.gpu) and now - p.at <= 24 * 3600.0:
             reader.health.setdefault(int(p.gpu), {})[KUBELET] = f"Failure: {p.detail}"
 
 
@@ -218,7 +218,7 @@ def _gpus(reader: _Reader, scraped: dict[int, GpuFacts], smi: Query, probes: lis
     listed = read_discovery(path) if path else {}
     present = smi.gpus or scraped or listed
     if not present:
-        present = {int(p.gpu): GpuFacts(int(p.gpu)) for p in probes if p.gpu.isdigit() and int(p.gpu) < _MAX_GPUS}
+        present = {int(p.gpu): GpuFacts(int(p.gpu)) for p in probes if is_index(p.gpu) and int(p.gpu) < _MAX_GPUS}
     if not present and (count := _expected(reader)):
         present = {i: GpuFacts(i) for i in range(count)}
     product = reader.case.get("product")
@@ -245,7 +245,7 @@ def _count(value: object, where: str) -> int | None:
     if value is None:
         return None
     text = str(value)
-    if not text.isdigit() or int(text) > _MAX_GPUS:
+    if not is_index(text) or int(text) > _MAX_GPUS:
         raise BundleError(f"{where}: {value!r} is no number of GPUs")
     return int(text)
 

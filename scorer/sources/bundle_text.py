@@ -11,6 +11,7 @@ from scorer.model.errors import BundleError
 
 #: No file of one node's evidence is larger.
 MAX_BYTES = 64 * 1024 * 1024
+_INDEX_DIGITS = 9
 
 
 def read_text(path: Path) -> str:
@@ -30,6 +31,11 @@ def read_text(path: Path) -> str:
         raise BundleError(f"{path}: cannot be read: {error.strerror}") from error
 
 
+def is_index(text: str) -> bool:
+    """Whether a text is a whole number such as counts and indices are: plain digits, and not thousands of them."""
+    return text.isascii() and text.isdigit() and len(text) <= _INDEX_DIGITS
+
+
 def read_json(path: Path) -> dict[str, object]:
     """Read a JSON object; a plain line that a tool prints before it is skipped.
 
@@ -40,8 +46,12 @@ def read_json(path: Path) -> dict[str, object]:
     begin = text.find("{")
     try:
         found = json.loads(text[max(begin, 0) :])
+    except RecursionError:
+        raise BundleError(f"{path}: is nested too deeply") from None
     except json.JSONDecodeError as error:
         raise BundleError(f"{path}, line {error.lineno}: not JSON ({error.msg}); was the file cut off?") from error
+    except ValueError as error:
+        raise BundleError(f"{path}: {error}") from error  # a number of thousands of digits
     if not isinstance(found, dict):
         raise BundleError(f"{path}: a JSON object is expected")
     return found

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from scorer.model.evidence import GpuFacts
-from scorer.sources.bundle_text import list_of, object_of, read_json, read_text
+from scorer.sources.bundle_text import is_index, list_of, object_of, read_json, read_text
 
 #: Per GPU index: what a system says, as ``<verdict>: <text>``.
 Verdicts = dict[int, dict[str, str]]
@@ -33,7 +33,7 @@ def read_health(path: Path) -> Verdicts:
         for system, verdict in systems.items():
             entry = object_of(verdict, f"{where}, {system}")
             lines = " ".join(map(str, list_of(entry.get("overflow"), f"{where}, {system}")))
-            if name.isdigit():
+            if is_index(name):
                 found.setdefault(int(name), {})[system] = f"{entry.get('value', 'Unknown')}: {lines}"
     return found
 
@@ -68,7 +68,7 @@ def read_diag(path: Path) -> Verdicts:
 def _diag_gpus(row: dict[str, object]) -> list[int]:
     """GPU indices of a result: DCGM 3 lists them in a string, DCGM 4 names one entity."""
     if "gpu_ids" in row:
-        return [int(x) for x in str(row["gpu_ids"]).split(",") if x.strip().isdigit()]
+        return [int(x) for x in str(row["gpu_ids"]).split(",") if is_index(x.strip())]
     entity = row.get("entity_id")
     return [entity] if isinstance(entity, int) and row.get("entity_group", "GPU") == "GPU" else []
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scorer.grading import metrics as m
 from scorer.model.evidence import GpuFacts, Reading
-from scorer.sources.bundle_text import parse_time, read_csv
+from scorer.sources.bundle_text import is_index, parse_time, read_csv
 
 #: Column, without its unit, to DCGM field id.
 _COLUMNS = {
@@ -62,7 +62,7 @@ def read_query(path: Path, node: str, now: float) -> Query:
     lost: dict[int, str] = {}
     for count, (line, raw) in enumerate(read_csv(path, ())):
         row = {_UNIT.sub("", name): cell for name, cell in raw.items()}
-        index = int(row["index"]) if row.get("index", "").isdigit() else count
+        index = int(row["index"]) if is_index(row.get("index", "")) else count
         at = parse_time(row["timestamp"], f"{path}, line {line}") if row.get("timestamp", "").startswith("2") else now
         values = [cell for name, cell in row.items() if name not in ("index", "timestamp")]
         if values and all(cell in _UNREADABLE for cell in values):
