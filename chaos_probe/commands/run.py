@@ -15,6 +15,7 @@ from chaos_probe.records import Outcome, RunRecord, Sample, Step, StepStatus, rf
 from chaos_probe.run import Request, Runner, Sinks
 from chaos_probe.settings import Settings, seconds
 
+_INDEX_DIGITS = 4
 _COLOURS = {StepStatus.OK: "green", StepStatus.SKIPPED: "bright_black"}
 
 
@@ -44,7 +45,7 @@ def parse_gpus(text: str) -> list[int] | None:
     if text == "all":
         return None
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isdigit() for word in words):
+    if not all(word.isascii() and word.isdigit() and len(word) <= _INDEX_DIGITS for word in words):
         raise UsageError(f"--gpu {text}: write indices like 0,1 or all")
     return [int(word) for word in words]
 

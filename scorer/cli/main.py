@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import importlib.metadata
+import math
 import os
 from typing import Any
 
@@ -32,6 +33,17 @@ class Failure(click.ClickException):
     """A command that could not do what it was asked: exit status 2, since 1 is an answer that is bad news."""
 
     exit_code = FAILURE
+
+
+class Real(click.FloatRange):
+    """A finite number: click takes ``nan`` for one that is in every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - as click has it
+        """Turn the text of an option into a number, or say what is wrong with it."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a number.", param, ctx)
+        return number
 
 
 class LazyGroup(click.Group):
@@ -124,7 +136,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Real(min=0, min_open=True),
     metavar="SECONDS",
     help=f"How long to wait for an answer.  [default: {DEFAULT_TIMEOUT_S:g}]",
 )

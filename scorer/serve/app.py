@@ -18,6 +18,7 @@ import structlog
 from gpugrade.v1 import grading_pb2_grpc, placement_pb2_grpc, probe_pb2_grpc
 from prometheus_client import CollectorRegistry
 
+from scorer.model.errors import UnavailableError
 from scorer.model.policy import Mode
 from scorer.serve.admin import AdminViews, Check, make_admin_app
 from scorer.serve.doors import GrpcDoor, HttpDoor, Tls, listen
@@ -212,8 +213,13 @@ class Server:
         if (path := self._options.ports_file) is not None:
             text = json.dumps({"host": self._options.host, "pid": os.getpid(), **self.ports})
             beside = path.with_name(f".{path.name}.{os.getpid()}")
-            beside.write_text(text + "\n", encoding="utf-8")
-            beside.replace(path)
+            try:
+                beside.write_text(text + "\n", encoding="utf-8")
+                beside.replace(path)
+            except OSError as error:
+                raise UnavailableError(
+                    f"{path}: the ports cannot be written there ({error.strerror}); name another file with --ports-file"
+                ) from None
 
     def _restore(self, asked: threading.Event) -> None:
         """Bring back from the store what was known."""
