@@ -5,6 +5,7 @@ import importlib
 import importlib.metadata
 import math
 import os
+import traceback
 from typing import Any
 
 import click
@@ -27,6 +28,7 @@ DEFAULT_SERVER = "localhost:9441"
 DEFAULT_TIMEOUT_S = 10.0
 FAILURE = 2
 INTERRUPTED = 130
+USAGE = 2
 
 
 class Failure(click.ClickException):
@@ -97,6 +99,13 @@ class LazyGroup(click.Group):
             if error.exit_code == 1:
                 raise Failure(error.format_message()) from error
             raise
+        except (click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise  # click knows what to do with these
+        except UnicodeEncodeError as error:
+            raise Failure(f"{error.object!r} is not UTF-8 text") from error
+        except Exception:  # noqa: BLE001 -- a fault of ours; 1 would say that the answer is bad news
+            traceback.print_exc()
+            ctx.exit(USAGE)
 
     def make_context(
         self,

@@ -234,6 +234,13 @@ def test_an_offer_of_slices_is_counted_in_gpus(tmp_path: Path) -> None:
     assert (facts.name, facts.offered) == ("n1", 4)
 
 
+@pytest.mark.parametrize("memory", ["9" * 400, "0x" + "f" * 400, "[N/A]", ""])
+def test_a_figure_of_nvidia_smi_that_is_none_is_unknown(memory: str, tmp_path: Path) -> None:
+    (tmp_path / "nvidia-smi.csv").write_text(f"index, uuid, name, memory.total\n3, GPU-abc, H100, {memory}\n")
+    (gpu,) = load_bundle(tmp_path).evidence.nodes[0].gpus
+    assert (gpu.index, gpu.memory_mib) == (3, 0)
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
