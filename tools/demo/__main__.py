@@ -31,7 +31,11 @@ def main(once: bool, nodes: int, seed: int, keep: Path | None) -> None:
     """Show probe, baseline, grade and place on an emulated fleet."""
     console = Console(highlight=False)
     home = keep.resolve() if keep else Path(tempfile.mkdtemp(prefix="gpugrade-demo-"))
-    home.mkdir(parents=True, exist_ok=True)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "logs").mkdir(exist_ok=True)
+    except OSError as error:
+        raise click.BadParameter(f"{home} cannot be written: {error.strerror}", param_hint="--keep") from error
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     env = with_path(home / "fleet" / "bin") | {
