@@ -1,6 +1,7 @@
 """The one way in which work in progress is told to stop."""
 
 import os
+import queue
 import signal
 import sys
 import threading
@@ -65,12 +66,17 @@ class Halt:
 
 def on_signals(halt: Halt) -> None:
     """Let SIGTERM, SIGINT and SIGHUP (a terminal that closes) ask for a stop. Only the main thread may call it."""
+    # An event must not be set in a handler: that interrupts whatever the main thread does, a wait for this very event
+    # or another handler included, and the event's lock is not one that the same thread may take twice.
+    received: queue.SimpleQueue[int] = queue.SimpleQueue()
 
-    def tell(received: int, _frame: object) -> None:
-        halt.tell(f"{signal.Signals(received).name} received", by_signal=True)
+    def tell() -> None:
+        while True:
+            halt.tell(f"{signal.Signals(received.get()).name} received", by_signal=True)
 
+    threading.Thread(target=tell, name="signals", daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, tell)
+        signal.signal(number, lambda number, _frame: received.put(number))
 
 
 def pause_point(name: str) -> None:

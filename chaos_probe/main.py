@@ -3,6 +3,7 @@
 import importlib
 import logging
 import sys
+import traceback
 
 import click
 import structlog
@@ -50,4 +51,7 @@ def main() -> None:
         sys.exit(1)
     except ProbeError as error:
         click.echo(f"chaos-probe: {error}", err=True)
+        sys.exit(USAGE)
+    except Exception:  # noqa: BLE001 - a fault of ours; 1 would say that the run was refused or went badly
+        traceback.print_exc()
         sys.exit(USAGE)

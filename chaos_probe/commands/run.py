@@ -16,6 +16,7 @@ from chaos_probe.request import Request, Sinks
 from chaos_probe.run import Runner
 from chaos_probe.settings import Settings, seconds
 
+_INDEX_DIGITS = 4
 _COLOURS = {StepStatus.OK: "green", StepStatus.SKIPPED: "bright_black"}
 
 
@@ -45,7 +46,7 @@ def parse_gpus(text: str) -> list[int] | None:
     if text == "all":
         return None
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isdigit() for word in words):
+    if not all(word.isascii() and word.isdigit() and len(word) <= _INDEX_DIGITS for word in words):
         raise UsageError(f"--gpu {text}: write indices like 0,1 or all")
     return [int(word) for word in words]
 

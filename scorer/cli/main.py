@@ -3,7 +3,9 @@
 import difflib
 import importlib
 import importlib.metadata
+import math
 import os
+import traceback
 from typing import Any
 
 import click
@@ -26,12 +28,24 @@ DEFAULT_SERVER = "localhost:9441"
 DEFAULT_TIMEOUT_S = 10.0
 FAILURE = 2
 INTERRUPTED = 130
+USAGE = 2
 
 
 class Failure(click.ClickException):
     """A command that could not do what it was asked: exit status 2, since 1 is an answer that is bad news."""
 
     exit_code = FAILURE
+
+
+class Real(click.FloatRange):
+    """A finite number: click takes ``nan`` for one that is in every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - as click has it
+        """Turn the text of an option into a number, or say what is wrong with it."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a number.", param, ctx)
+        return number
 
 
 class LazyGroup(click.Group):
@@ -85,6 +99,13 @@ class LazyGroup(click.Group):
             if error.exit_code == 1:
                 raise Failure(error.format_message()) from error
             raise
+        except (click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise  # click knows what to do with these
+        except UnicodeEncodeError as error:
+            raise Failure(f"{error.object!r} is not UTF-8 text") from error
+        except Exception:  # noqa: BLE001 -- a fault of ours; 1 would say that the answer is bad news
+            traceback.print_exc()
+            ctx.exit(USAGE)
 
     def make_context(
         self,
@@ -124,7 +145,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Real(min=0, min_open=True),
     metavar="SECONDS",
     help=f"How long to wait for an answer.  [default: {DEFAULT_TIMEOUT_S:g}]",
 )

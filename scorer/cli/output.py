@@ -236,6 +236,8 @@ def show(answer: Answer, form: str, no_color: bool) -> bool:
     Raises:
         GpugradeError: if the answer cannot be written, such as on a full disk.
     """
+    if sys.stdout is None:
+        raise GpugradeError("cannot write the answer: standard output is closed")
     for note in answer.notes:
         click.echo(f"Note: {clean(note)}", err=True)
     console = terminal(no_color) if form in {"table", "wide"} else None

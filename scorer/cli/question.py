@@ -8,7 +8,7 @@ import click
 
 from scorer.cli import output, watch
 from scorer.cli.client import Client
-from scorer.cli.main import DEFAULT_SERVER, DEFAULT_TIMEOUT_S
+from scorer.cli.main import DEFAULT_SERVER, DEFAULT_TIMEOUT_S, Real
 from scorer.model.grade import Sensitivity
 
 
@@ -75,7 +75,7 @@ def _shared_options() -> list[Callable[..., Any]]:
         click.option("--server", metavar="HOST:PORT", help="Where the server answers gRPC; also GPUGRADE_SERVER."),
         click.option(
             "--timeout",
-            type=click.FloatRange(min=0, min_open=True),
+            type=Real(min=0, min_open=True),
             metavar="SECONDS",
             help="How long to wait for an answer.",
         ),
@@ -88,7 +88,7 @@ def _watch_options() -> list[Callable[..., Any]]:
         click.option("--watch", "-w", is_flag=True, help="Ask again and again; in a pipe print what changed."),
         click.option(
             "--interval",
-            type=click.FloatRange(min=0.05, max=3600),
+            type=Real(min=0.05, max=3600),
             default=2.0,
             show_default=True,
             metavar="SECONDS",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from scorer.cli.main import Real
 from scorer.model.policy import Mode
 from scorer.serve.app import ServeOptions, Server
 from scorer.serve.doors import Tls
@@ -35,9 +36,9 @@ _PORT = click.IntRange(0, 65535)
 @click.option("--grpc-port", type=_PORT, default=9441, show_default=True, help="gRPC; 0: any free.")
 @click.option("--admin-port", type=_PORT, default=9442, show_default=True, help="Health, metrics, page; 0: any free.")
 @click.option("--ports-file", type=_FILE, help="Write the ports in use there, as JSON.")
-@click.option("--fold-interval", type=click.FloatRange(0.05, 3600), default=1.0, show_default=True, help="Seconds.")
-@click.option("--scrape-interval", type=click.FloatRange(0.1, 3600), default=15.0, show_default=True, help="Seconds.")
-@click.option("--retention-days", type=click.FloatRange(0.01, 3660), default=30.0, show_default=True)
+@click.option("--fold-interval", type=Real(0.05, 3600), default=1.0, show_default=True, help="Seconds.")
+@click.option("--scrape-interval", type=Real(0.1, 3600), default=15.0, show_default=True, help="Seconds.")
+@click.option("--retention-days", type=Real(0.01, 3660), default=30.0, show_default=True)
 @click.option("--max-db-mib", type=click.IntRange(1), default=8192, show_default=True, help="Oldest samples go first.")
 @click.option("--reflection/--no-reflection", default=True, show_default=True, help="gRPC reflection.")
 @click.option("--tls-cert", type=_FILE, help="Certificate of the scheduler's door (PEM).")

@@ -2,8 +2,8 @@
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,19 +22,26 @@ class Masks:
     """The runs of one node."""
 
     runs: tuple[Run, ...] = ()
+    _left: dict[tuple[int, str], list[Run]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """By residue, so that many runs with many residues cost each event only those that left the like of it."""
+
+    def __post_init__(self) -> None:
+        for run in self.runs:
+            for key in {(x.gpu_index, x.code) for x in run.residues}:
+                self._left.setdefault(key, []).append(run)
 
     def hides_event(self, gpu: int, code: str, at: float) -> bool:
         """Whether something dated is the residue of a reverted run."""
         return any(
-            r.phase is RunPhase.REVERTED and r.started <= at <= r.ended + GRACE_S and _left(r, gpu, code)
-            for r in self.runs
+            r.phase is RunPhase.REVERTED and r.started <= at <= r.ended + GRACE_S
+            for r in self._runs_that_left(gpu, code)
         )
 
     def hides_reading(self, r: Reading) -> bool:
         """Whether a gauge or counter shows what a reverted run put there and nothing has changed it since."""
         codes = [f"field:{r.field}"] + ([f"xid:{r.value:.0f}"] if r.field == XID else [])
-        for run in self.runs:
-            if run.phase is not RunPhase.REVERTED or not any(_left(run, r.gpu_index, c) for c in codes):
+        for run in (run for code in codes for run in self._runs_that_left(r.gpu_index, code)):
+            if run.phase is not RunPhase.REVERTED:
                 continue
             if run.started <= r.since <= run.ended + GRACE_S or (math.isnan(r.previous) and run.started <= r.since):
                 return True
@@ -45,16 +52,16 @@ class Masks:
         codes = {f"xid:{n}" for n in _HEALTH_XID.findall(text)}
         words = text.lower()
         codes |= {f"field:{f}" for f, word in HEALTH_WORDS.items() if word in words}
-        return any(r.phase is RunPhase.REVERTED and _left(r, gpu, c) for r in self.runs for c in codes)
+        return any(r.phase is RunPhase.REVERTED for c in codes for r in self._runs_that_left(gpu, c))
 
     def active_run(self, gpu: int, code: str) -> str:
         """Return the id of the run that is injecting this now, or nothing."""
-        return next((r.id for r in self.runs if r.phase is not RunPhase.REVERTED and _left(r, gpu, code)), "")
+        return next((r.id for r in self._runs_that_left(gpu, code) if r.phase is not RunPhase.REVERTED), "")
 
-
-def _left(run: Run, gpu: int, code: str) -> bool:
-    """Whether a run declared this residue; one about the whole node covers each GPU."""
-    return any(x.code == code and x.gpu_index in (gpu, -1) for x in run.residues)
+    def _runs_that_left(self, gpu: int, code: str) -> Iterator[Run]:
+        """Runs that declared this residue; one about the whole node covers each GPU."""
+        for index in (gpu, -1) if gpu >= 0 else (-1,):
+            yield from self._left.get((index, code), ())
 
 
 def split_samples(samples: SampleColumns, runs: Sequence[Run]) -> tuple[Bools, Bools]:

@@ -3,10 +3,10 @@
 import gc
 import json
 import os
+import queue
 import signal
 import socket
 import sys
-import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,6 +18,7 @@ import structlog
 from gpugrade.v1 import grading_pb2_grpc, placement_pb2_grpc, probe_pb2_grpc
 from prometheus_client import CollectorRegistry
 
+from scorer.model.errors import UnavailableError
 from scorer.model.policy import Mode
 from scorer.serve.admin import AdminViews, Check, make_admin_app
 from scorer.serve.doors import GrpcDoor, HttpDoor, Tls, listen
@@ -63,6 +64,28 @@ class ServeOptions:
     """Samples of this time are held in memory for the fold."""
     reflection: bool = True
     tls: Tls | None = None
+
+
+class _Asked:
+    """Whether the end was asked for, told by handlers of signals.
+
+    An event will not do: a handler that interrupts another, or the wait, would take the event's lock twice.
+    """
+
+    def __init__(self) -> None:
+        self._set = False
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def set(self) -> None:
+        self._set = True
+        self._wake.put(None)
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def wait(self) -> None:
+        """Once; nobody else waits."""
+        self._wake.get()
 
 
 class Server:
@@ -155,7 +178,7 @@ class Server:
             UnavailableError: if a door does not come up.
             StoreError: if the history cannot be read.
         """
-        asked = threading.Event()
+        asked = _Asked()
 
         def on_signal(number: int, _frame: FrameType | None) -> None:
             if asked.is_set():
@@ -171,7 +194,7 @@ class Server:
             self._stop()
         log.info("closed")
 
-    def _start(self, asked: threading.Event) -> None:
+    def _start(self, asked: _Asked) -> None:
         # Threads take turns every millisecond instead of every five: a fold must not add to a request's time.
         sys.setswitchinterval(0.001)
         self._closing.callback(self._admin.stop)
@@ -213,10 +236,15 @@ class Server:
         if (path := self._options.ports_file) is not None:
             text = json.dumps({"host": self._options.host, "pid": os.getpid(), **self.ports})
             beside = path.with_name(f".{path.name}.{os.getpid()}")
-            beside.write_text(text + "\n", encoding="utf-8")
-            beside.replace(path)
+            try:
+                beside.write_text(text + "\n", encoding="utf-8")
+                beside.replace(path)
+            except OSError as error:
+                raise UnavailableError(
+                    f"{path}: the ports cannot be written there ({error.strerror}); name another file with --ports-file"
+                ) from None
 
-    def _restore(self, asked: threading.Event) -> None:
+    def _restore(self, asked: _Asked) -> None:
         """Bring back from the store what was known."""
         history = self._store.history()
         self._evidence.add_runs(history.runs)

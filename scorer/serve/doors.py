@@ -1,6 +1,7 @@
 """Ports, HTTP threads and the gRPC server: how the doors open and close."""
 
 import asyncio
+import errno
 import socket
 import ssl
 import threading
@@ -61,7 +62,15 @@ def listen(host: str, port: int, what: str) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except socket.gaierror as error:
+        raise UnavailableError(
+            f"{what}: cannot listen on {host}: {error.strerror}; give --listen-host an address of this machine"
+        ) from None
     except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise UnavailableError(
+                f"{what}: {host} is no address of this machine; give --listen-host one that is"
+            ) from None
         raise UnavailableError(
             f"{what}: cannot listen on {host}:{port}: {error.strerror or error}; stop what listens there or choose "
             f"another with --{what}-port"

@@ -1,7 +1,7 @@
 """The evidence in memory: columns that grow, handed to the grader as immutable views."""
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -25,6 +25,8 @@ from scorer.sources.inventory import DROPPED, WHOLE_NODE, Inventory, rows_of_key
 
 _DAY = 86_400.0
 _KERNEL_PER_NODE = 1_000
+#: An injection every half hour for three weeks.
+_RUNS_PER_NODE = 1_000
 _COMPACT_EVERY_S = 3_600.0
 #: 15,000 nodes with 8 GPUs, measured on four dimensions a day, for three weeks.
 _MAX_SAMPLES = 10_000_000
@@ -48,6 +50,7 @@ class EvidenceLog:
         self._keys: dict[tuple[str, int, str], int] = {}
         self._run_ids: dict[str, int] = {}
         self._runs: dict[str, Run] = {}
+        self._runs_of: Counter[str] = Counter()
         self._kernel: dict[str, deque[KernelMessage]] = {}
         self._gpus: dict[str, tuple[GpuFacts, ...]] = {}
         self._suggested: dict[str, dict[int, GpuFacts]] = {}
@@ -102,12 +105,28 @@ class EvidenceLog:
             self._changes += 1
 
     def add_runs(self, runs: Iterable[Run]) -> None:
-        """Add runs, or put their newest phase in place of what was known."""
+        """Add runs, or put their newest phase in place of what was known.
+
+        Of each node the newest thousand are kept, active ones before others. The samples of one that went are left out,
+        as they are of any run that is unknown.
+        """
         with self._lock:
             for run in runs:
+                if run.id not in self._runs:
+                    self._runs_of[run.node] += 1
                 self._runs[run.id] = run
                 self._runs_version += 1
                 self._changes += 1
+            for node in [node for node, count in self._runs_of.items() if count > _RUNS_PER_NODE]:
+                known = [run for run in self._runs.values() if run.node == node]
+                known.sort(key=lambda run: (run.phase is not RunPhase.REVERTED, run.started))
+                for run in known[:-_RUNS_PER_NODE]:
+                    self._forget_run(run)
+
+    def _forget_run(self, run: Run) -> None:
+        del self._runs[run.id]
+        self._runs_of[run.node] -= 1
+        self._runs_version += 1
 
     def add_kernel(self, messages: Iterable[KernelMessage]) -> None:
         """Add kernel messages; of each node the newest thousand are kept, so that no node drowns the others."""
@@ -197,9 +216,8 @@ class EvidenceLog:
             if full:
                 rows = rows[-int(0.9 * self._max_samples) :]
             # One that could not be taken back stays until it is: its effects do.
-            for run_id in [r.id for r in self._runs.values() if r.phase is RunPhase.REVERTED and r.ended < oldest]:
-                del self._runs[run_id]
-                self._runs_version += 1
+            for run in [r for r in self._runs.values() if r.phase is RunPhase.REVERTED and r.ended < oldest]:
+                self._forget_run(run)
         self._columns.take(rows)
         self._unordered = False
         self._samples_cache = None

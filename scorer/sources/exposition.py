@@ -16,6 +16,8 @@ from scorer.model.evidence import GpuFacts
 MAX_LINES = 200_000
 #: As for probe reports: no node has a GPU beyond it.
 _MAX_INDEX = 1023
+#: Likewise; partitions carry the UUID of their GPU.
+MAX_GPUS = 256
 _INDEX_DIGITS = len(str(_MAX_INDEX))
 _MAX_LABEL = 128
 
@@ -45,7 +47,8 @@ class Scrape:
         series: one entry for each GPU and field, duplicates merged.
         gpus: what the labels say of each GPU, by index.
         hostname: the node's name as the exporter gives it; empty where it does not.
-        dropped: counts of what was not used: ``unknown-metric``, ``bad-line``, ``sentinel``, ``no-gpu``, ``truncated``.
+        dropped: counts of what was not used: ``unknown-metric``, ``bad-line``, ``sentinel``, ``no-gpu``, ``truncated``,
+            ``too-many-gpus``.
     """
 
     series: tuple[Series, ...]
@@ -71,6 +74,7 @@ def parse_scrape(text: str) -> Scrape:
     whole = _whole_lines(text, dropped)
     values: dict[tuple[int, str, int], tuple[bool, float]] = {}
     gpus: dict[int, GpuFacts] = {}
+    seen: set[tuple[int, str]] = set()
     hostname = ""
     parsed = 0
     for sample in _samples(whole, dropped):
@@ -83,6 +87,11 @@ def parse_scrape(text: str) -> Scrape:
         index, uuid = _index(labels), (labels.get("UUID") or labels.get("gpu_uuid") or "")[:_MAX_LABEL]
         if index < 0 and not uuid:
             dropped["no-gpu"] += 1
+            continue
+        if len(seen) < MAX_GPUS:
+            seen.add((index, uuid))
+        elif (index, uuid) not in seen:
+            dropped["too-many-gpus"] += 1
             continue
         hostname = hostname or (labels.get("Hostname") or labels.get("hostname") or "")[:_MAX_LABEL]
         if index >= 0 and index not in gpus:

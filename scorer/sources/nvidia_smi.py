@@ -1,5 +1,6 @@
 """What ``nvidia-smi --query-gpu=... --format=csv`` prints: facts, readings, and GPUs that cannot be read."""
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +102,11 @@ def _plain(cell: str) -> float | None:
     found = _NUMBER.match(cell)
     if not found:
         return None
-    return float(int(found.group(1), 16)) if cell.startswith("0x") else float(found.group(1))
+    try:
+        number = float(int(found.group(1), 16)) if cell.startswith("0x") else float(found.group(1))
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _value(field: int | None, cell: str) -> float | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from scorer.model.evidence import Reading
-from scorer.sources.exposition import Scrape
+from scorer.sources.exposition import MAX_GPUS, Scrape
 
 #: A series that stopped is remembered, as a gap, for so long.
 FORGET_S = 24 * 3600.0
@@ -72,7 +72,17 @@ class TelemetryTracker:
                     self._node, s.gpu_index, s.gpu_uuid, s.field, s.value, at, at, previous, self._source
                 )
         self._mark_gone(at, present)
+        self._forget_longest_absent()
         return self.readings
+
+    def _forget_longest_absent(self) -> None:
+        """An exporter that makes up new GPUs at each scrape must not fill the memory."""
+        last: dict[tuple[int, str], float] = {}
+        for (index, uuid, _), reading in self._state.items():
+            last[index, uuid] = max(last.get((index, uuid), -math.inf), reading.at)
+        if len(last) > MAX_GPUS:
+            kept = set(sorted(last, key=lambda gpu: -last[gpu])[:MAX_GPUS])
+            self._state = {key: reading for key, reading in self._state.items() if key[:2] in kept}
 
     def _mark_gone(self, at: float, present: set[tuple[int, str, int]]) -> None:
         """Note which series have stopped; a GPU that is wholly absent is another matter and merely ages."""

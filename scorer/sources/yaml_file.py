@@ -17,6 +17,9 @@ from scorer.model.errors import ConfigError
 
 log = structlog.get_logger(__name__)
 
+#: A file that somebody writes to is left alone until it has rested so long.
+_SETTLE_S = 0.05
+
 T = TypeVar("T")
 
 API_VERSION = "config.gpugrade.dev/v1alpha1"
@@ -151,6 +154,8 @@ class WatchedFile(Generic[T]):
         stamp = self._stat()
         if stamp == self._stamp:
             return False
+        if self._stop.wait(_SETTLE_S) or self._stat() != stamp:
+            return False  # it is being written: half a list of nodes would be a list too
         digest = self._hash()
         self._stamp = stamp
         if digest == self._digest:
@@ -182,15 +187,16 @@ class WatchedFile(Generic[T]):
     def _stat(self) -> tuple[int, ...]:
         try:
             found = os.stat(self._path)  # noqa: PTH116 - follows the swapped links of mounted ConfigMaps, cheaply
-        except OSError:
-            return ()
+        except OSError as error:
+            return (error.errno or 0,)
         return (found.st_ino, found.st_mtime_ns, found.st_size)
 
     def _hash(self) -> bytes:
         try:
-            if not self._path.is_file():  # of a pipe or a device the end may never come
-                return b""
+            if not self._path.is_file():
+                # Of a pipe or a device the end may never come. What is there tells it from another mistake.
+                return b"%o" % self._path.stat().st_mode
             with self._path.open("rb") as file:
                 return hashlib.file_digest(file, "sha256").digest()
-        except OSError:
-            return b""
+        except OSError as error:
+            return b"%d" % (error.errno or 0)

@@ -88,6 +88,8 @@ def lock_file(path: Path) -> IO[bytes]:
     Raises:
         StoreError: if another process holds it, or the folder cannot be written.
     """
+    if path.is_dir() or (path.exists() and not path.is_file()):
+        raise StoreError(f"{path}: is not a regular file; name another one with --db")
     name = path.with_name(path.name + ".lock")
     try:
         held = name.open("ab")

@@ -57,6 +57,18 @@ def test_no_server_is_one_line_and_exit_status_2(canned: Canned) -> None:
     )
 
 
+def test_a_closed_standard_output_is_one_line_and_exit_status_2(canned: Canned) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "nodes"],
+        env=environment(canned),
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (2, "Error: cannot write the answer: standard output is closed\n")
+
+
 def test_a_reader_that_leaves_early_sees_no_traceback(canned: Canned) -> None:
     canned.nodes.extend(grading_pb2.Node(name=f"gpu-r09-n{i:05}", grade=RED) for i in range(5000))
     with subprocess.Popen(

@@ -377,6 +377,29 @@ def test_bad_files_at_the_start(tmp_path: Path, spoil: Any, says: str) -> None:
     assert {name: (tmp_path / name).read_bytes() for name in before} == before
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--db", ""), "not a regular file; name another one with --db"),
+        (("--db", "pipe"), "not a regular file; name another one with --db"),
+        (("--ports-file", "nowhere/ports"), "name another file with --ports-file"),
+        (("--listen-host", "192.0.2.1"), "give --listen-host one that is"),
+        (("--listen-host", "no.such.host.invalid"), "give --listen-host an address"),
+        (("--scrape-interval", "nan"), "nan is not a number"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_wrong_arguments_are_named_with_what_to_do(tmp_path: Path, arguments: tuple[str, str], says: str) -> None:
+    write_fleet(tmp_path / "fleet.yaml")
+    os.mkfifo(tmp_path / "pipe")
+    done = subprocess.run(
+        command(tmp_path, *arguments), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_the_settings_in_force_can_be_printed(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(
         "apiVersion: config.gpugrade.dev/v1alpha1\nkind: Settings\ngrading: {minPeers: 5}\n"

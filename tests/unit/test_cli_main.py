@@ -72,6 +72,8 @@ def test_errors_on_purpose_leave_with_2_and_unlike_them_click_s_own_never_with_1
         ConfigError("fleet.yaml: no nodes"),
         click.ClickException("broken"),
         KeyboardInterrupt(),
+        ZeroDivisionError("a fault of ours"),
+        UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed"),
     ]
 
     def run(error: BaseException) -> tuple[int, str]:
@@ -82,6 +84,11 @@ def test_errors_on_purpose_leave_with_2_and_unlike_them_click_s_own_never_with_1
     assert run(raised[0]) == (2, "Error: fleet.yaml: no nodes\n")
     assert run(raised[1]) == (2, "Error: broken\n")
     assert run(raised[2])[0] == 130
+    status, told = run(raised[3])
+    assert status == 2
+    assert "Traceback" in told
+    assert "ZeroDivisionError: a fault of ours" in told
+    assert run(raised[4]) == (2, "Error: '\\udcff' is not UTF-8 text\n")
 
 
 def test_as_a_plugin_of_kubectl_the_usage_says_so() -> None:

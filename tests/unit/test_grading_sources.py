@@ -160,6 +160,23 @@ def test_a_series_that_stops_is_a_gap_until_it_is_forgotten_or_returns() -> None
     assert m.XID not in {r.field for r in tracker.update(501.0 + FORGET_S, scrape(None))}
 
 
+def test_gpus_that_an_exporter_makes_up_do_not_fill_the_memory() -> None:
+    def made_up(turn: int) -> Scrape:
+        lines = (f'DCGM_FI_DEV_GPU_TEMP{{gpu="{i % 8}",UUID="{turn}-{i}"}} 40\n' for i in range(300))
+        return parse_scrape(line("DCGM_FI_DEV_GPU_TEMP", 41) + "".join(lines))
+
+    first = made_up(0)
+    assert len(first.series) == 256
+    assert first.dropped == {"too-many-gpus": 300 - 255}
+    tracker = TelemetryTracker("n0")
+    tracker.update(50.0, first)
+    tracker.update(100.0, parse_scrape(line("DCGM_FI_DEV_GPU_TEMP", 41)))
+    assert len(tracker.readings) == 256
+    tracker.update(150.0, made_up(1))
+    assert {r.gpu_uuid[:2] for r in tracker.readings} - {"1-"} == {tracker.readings[0].gpu_uuid[:2]}
+    assert len(tracker.readings) == 256
+
+
 def test_a_gpu_that_is_gone_as_a_whole_is_no_gap_in_coverage() -> None:
     tracker = TelemetryTracker("n0")
     tracker.update(100.0, scrape(0))
@@ -217,6 +234,13 @@ def test_an_offer_of_slices_is_counted_in_gpus(tmp_path: Path) -> None:
     assert (facts.name, facts.offered) == ("n1", 4)
 
 
+@pytest.mark.parametrize("memory", ["9" * 400, "0x" + "f" * 400, "[N/A]", ""])
+def test_a_figure_of_nvidia_smi_that_is_none_is_unknown(memory: str, tmp_path: Path) -> None:
+    (tmp_path / "nvidia-smi.csv").write_text(f"index, uuid, name, memory.total\n3, GPU-abc, H100, {memory}\n")
+    (gpu,) = load_bundle(tmp_path).evidence.nodes[0].gpus
+    assert (gpu.index, gpu.memory_mib) == (3, 0)
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -244,6 +268,9 @@ PROBE_LINE = b'{"at": "2026-11-20T10:00:00Z", "gpu": 0, "dimension": "compute", 
         ("case.json", b'{"now": "then"}', "case.json: now"),
         ("case.json", b"[]", "a JSON object is expected"),
         ("case.json", b'{"gpus": "many"}', "no number of GPUs"),
+        ("case.json", '{"gpus": "\u00b2"}'.encode(), "no number of GPUs"),
+        ("case.json", b'{"gpus": ' + b"9" * 5000 + b"}", "4300 digits"),
+        ("links.csv", "at,gpu,link,kind,state\n2026-11-20T10:00:00Z,\u00b2,1,nvlink,active\n".encode(), "line 2: gpu"),
         ("node.json", b'{"metadata": {', "node.json, line 1: not JSON"),
         ("node.json", b'{"status": []}', "an object is expected, not list"),
         ("peers.json", b'{"compute": {"median": 0, "mad": 1, "n": 9}}', "median must be above zero"),

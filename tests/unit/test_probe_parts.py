@@ -127,6 +127,8 @@ def test_flags() -> None:
     assert gpu_flag("0, 3") == [0, 3]
     with pytest.raises(UsageError, match="write indices"):
         gpu_flag("0,-1")
+    with pytest.raises(UsageError, match="write indices"):
+        gpu_flag("\u00b2")
 
 
 def test_every_experiment_describes_itself() -> None:

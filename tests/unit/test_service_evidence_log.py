@@ -52,6 +52,14 @@ def test_no_node_takes_anothers_gpu_by_naming_it() -> None:
     assert gpu_rows(log) == [(0, NOW - 3)]
 
 
+def test_a_node_that_claims_anothers_gpu_takes_nothing_from_it() -> None:
+    log = EvidenceLog()
+    log.set_gpus("gpu-0", (GpuFacts(0, "GPU-a"), GpuFacts(1, "GPU-b")))
+    log.set_gpus("gpu-1", (GpuFacts(0, "GPU-x"), GpuFacts(1, "GPU-b")))
+    log.add_samples([Sample(n, NOW - 3, n, 1, "GPU-b", Dimension.COMPUTE, 1.0) for n in ("gpu-0", "gpu-1")])
+    assert gpu_rows(log) == [(1, NOW - 3), (3, NOW - 3)]
+
+
 def test_a_gpu_that_was_exchanged_leaves_its_samples_behind() -> None:
     log = EvidenceLog()
     log.set_gpus("gpu-0", (GpuFacts(0, "GPU-a"), GpuFacts(1, "GPU-b")))
@@ -153,6 +161,20 @@ SAMPLES = st.lists(
     ),
     max_size=60,
 )
+
+
+def test_one_nodes_runs_do_not_drown_the_others() -> None:
+    def run(node: str, i: int, phase: RunPhase) -> Run:
+        return Run(f"{node}-{i}", node, "k", (), phase, NOW - 5000 + i, NOW - 4990 + i)
+
+    log = EvidenceLog()
+    log.add_runs([run("gpu-1", 0, RunPhase.REVERTED)])
+    log.add_runs([run("gpu-0", i, RunPhase.REVERTED if i else RunPhase.ACTIVE) for i in range(1500)])
+    log.add_runs([run("gpu-0", 1499, RunPhase.FAILED_REVERT)])
+    kept = {r.id: r.phase for r in log.evidence(NOW, NODES).runs}
+    newest = {f"gpu-0-{i}" for i in range(501, 1500)}
+    assert kept.keys() == newest | {"gpu-0-0", "gpu-1-0"}
+    assert kept["gpu-0-1499"] is RunPhase.FAILED_REVERT
 
 
 @given(st.lists(SAMPLES, max_size=4))

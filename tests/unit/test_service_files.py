@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,50 @@ def test_a_pipe_is_no_file_to_follow(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ConfigError, match="is not a regular file"):
         FleetFileSource(tmp_path / "pipe")
+
+
+def test_each_mistake_is_told_in_its_turn(tmp_path: Path) -> None:
+    path = write_fleet(tmp_path / "f.yaml", fleet_document())
+    source = FleetFileSource(path)
+    for spoil, says in (
+        (path.unlink, "No such file"),
+        (path.mkdir, "not a regular file"),
+        (path.rmdir, "No such file"),
+        (lambda: path.symlink_to(path), "symbolic links"),
+        (path.unlink, "No such file"),
+        (lambda: os.mkfifo(path), "not a regular file"),
+    ):
+        spoil()
+        source._file.poll()
+        assert says in source.problem
+    path.unlink()
+    write_fleet(path, fleet_document())
+    assert source._file.poll()
+    assert not source.problem
+
+
+def test_a_file_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text("whole")
+    file = WatchedFile(path, Path.read_text)
+    path.write_text("ha")
+    done = threading.Event()
+
+    def write() -> None:
+        while not done.wait(0.005):
+            with path.open("a") as out:
+                out.write("lf")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert not any(file.poll() for _ in range(3))
+        assert file.current == "whole"
+    finally:
+        done.set()
+        writer.join()
+    assert file.poll()
+    assert file.current == path.read_text()
 
 
 def test_a_fault_of_the_reader_is_told_and_the_next_change_is_seen(tmp_path: Path) -> None:

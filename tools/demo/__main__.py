@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 
 import click
+import grpc
+import urllib3
 from rich.console import Console
 
 from tools.demo.processes import DemoError, Processes, with_path
@@ -29,8 +31,13 @@ def main(once: bool, nodes: int, seed: int, keep: Path | None) -> None:
     """Show probe, baseline, grade and place on an emulated fleet."""
     console = Console(highlight=False)
     home = keep.resolve() if keep else Path(tempfile.mkdtemp(prefix="gpugrade-demo-"))
-    home.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "logs").mkdir(exist_ok=True)
+    except OSError as error:
+        raise click.BadParameter(f"{home} cannot be written: {error.strerror}", param_hint="--keep") from error
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     env = with_path(home / "fleet" / "bin") | {
         "GPUGRADE_FLEET": str(home / "fleet"),
         "GPUGRADE_FLEET_SPEED": "60",
@@ -41,7 +48,7 @@ def main(once: bool, nodes: int, seed: int, keep: Path | None) -> None:
     started = time.monotonic()
     try:
         with Processes(home / "logs", env) as processes:
-            Story(Stage(console, home, processes, Ports.choose()), nodes, seed).tell(stays=not once)
+            _tell(Story(Stage(console, home, processes, Ports.choose()), nodes, seed), processes, stays=not once)
             console.print(f"\n   [dim]told in {time.monotonic() - started:.0f} s[/]")
             if not once:
                 console.print("\n   It stays up. [bold]Ctrl-C[/] ends it.")
@@ -56,6 +63,15 @@ def main(once: bool, nodes: int, seed: int, keep: Path | None) -> None:
     if keep is None and status == 0:
         shutil.rmtree(home, ignore_errors=True)
     sys.exit(status)
+
+
+def _tell(story: Story, processes: Processes, *, stays: bool) -> None:
+    try:
+        story.tell(stays=stays)
+    except (grpc.RpcError, urllib3.exceptions.HTTPError) as error:
+        processes.check()  # a child that ended says more
+        text = error.details() if isinstance(error, grpc.Call) else error
+        raise DemoError(f"the server does not answer: {text}") from error
 
 
 def _interrupt(number: int, frame: object) -> None:

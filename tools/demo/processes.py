@@ -26,6 +26,7 @@ class Processes:
         self.logs = logs
         self.env = dict(env)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._lasting: set[str] = set()
         logs.mkdir(parents=True, exist_ok=True)
 
     def __enter__(self) -> Self:
@@ -39,6 +40,7 @@ class Processes:
     def start(self, name: str, argv: Sequence[str], **env: str) -> None:
         """Start a child that is to run until the end."""
         self._children[name] = self._popen(name, argv, env)
+        self._lasting.add(name)
 
     def run(self, name: str, argv: Sequence[str], *, timeout: float, good: Sequence[int] = (0,), **env: str) -> str:
         """Run a child to its end and return what it wrote to standard output.
@@ -80,10 +82,10 @@ class Processes:
             time.sleep(0.1)
 
     def check(self) -> None:
-        """Raise if a child that should run has ended badly."""
+        """Raise if a child has ended badly, or at all where it was to run until the end."""
         for name, child in self._children.items():
             status = child.poll()
-            if status not in (None, 0):
+            if status or (status == 0 and name in self._lasting):
                 raise DemoError(f"{name} ended with {status}: {self.last_words(name)}")
 
     def log(self, name: str) -> Path:
@@ -108,12 +110,19 @@ class Processes:
                 child.kill()
                 child.wait()
         self._children.clear()
+        self._lasting.clear()
 
     def _popen(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         out: IO[bytes] = self.log(name).open("ab")
         with out:
+            # In a group of its own: Ctrl-C is for the demo, which asks its children to end, once and in order.
             return subprocess.Popen(
-                list(argv), env=self.env | dict(env), stdout=out, stderr=out, stdin=subprocess.DEVNULL
+                list(argv),
+                env=self.env | dict(env),
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                process_group=0,
             )
 
 

@@ -135,7 +135,7 @@ class Stage:
         child = self.processes.start_run(experiment[0], argv, NODE_NAME=node)
         started = time.monotonic()
         draw.say(self.console, what)
-        self.processes.wait_until(f"the fall of {node}", lambda: self.verdict(node).grade != before.grade, seconds=40)
+        self.processes.wait_until(f"the fall of {node}", lambda: self.verdict(node).grade > before.grade, seconds=40)
         fallen, seconds = self.verdict(node), time.monotonic() - started
         word = draw.grade_word(fallen.grade)
         was = draw.grade_word(before.grade)
@@ -163,8 +163,11 @@ class Stage:
         draw.say(self.console, f"Reverted and read back. {node} is still {draw.grade_word(held.grade)}: {held.reason}")
         argv = [*self.probe(), "gpu-burn", "--gpu", "all", *self.to_scorer(node), "-o", "json"]
         self.processes.run("clean-probe", argv, timeout=60, NODE_NAME=node)
-        self.processes.wait_until(f"the return of {node}", lambda: self.verdict(node).grade == grade, seconds=30)
-        draw.say(self.console, f"A clean probe, and {node} is [bold green]{draw.grade_word(grade)}[/] again.")
+        self.processes.wait_until(f"the return of {node}", lambda: self.verdict(node).grade <= grade, seconds=30)
+        draw.say(
+            self.console,
+            f"A clean probe, and {node} is [bold green]{draw.grade_word(self.verdict(node).grade)}[/] again.",
+        )
 
     @staticmethod
     def probe() -> list[str]:
