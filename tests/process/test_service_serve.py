@@ -495,10 +495,12 @@ def test_the_schedulers_door_with_client_certificates(tmp_path: Path) -> None:
         subprocess.run(["openssl", *arguments], cwd=tmp_path, check=True, capture_output=True)
 
     new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
-    openssl("req", "-x509", *new, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
+    # Python 3.13 and later insist on the use that a CA's key is for.
+    usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
+    openssl("req", "-x509", *new, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca", *usage)
     for name in ("server", "scheduler"):
         openssl("req", *new[:-2], "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        (tmp_path / "ext").write_text("subjectAltName=IP:127.0.0.1")
+        (tmp_path / "ext").write_text("subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n")
         sign = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "ext")
         openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *sign)
     files = [
