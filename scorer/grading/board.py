@@ -1,11 +1,13 @@
 """The fold: all evidence in, a new grade board out. Pure and deterministic; the clock is an argument."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scorer.grading.baseline import Fleet, fleet_of
+from scorer.grading.causes import with_causes
 from scorer.grading.chance import confidence
 from scorer.grading.draft import Draft
 from scorer.grading.facts import NodeView, ago, gpu_list
@@ -47,7 +49,9 @@ def fold(evidence: Evidence, policy: GradingPolicy, now: float, previous: GradeB
     faults = [find_faults(row, evidence, parts, fleet, prediction, now, policy) for row in range(len(evidence.nodes))]
     if previous is not None:
         faults = with_lingering(faults, evidence, now, policy, previous)
-    draft = _draft(evidence, fleet, prediction, jobs, faults, now, policy)
+    slow = slow_findings(evidence.nodes, fleet, prediction, jobs, now, policy)
+    slow = with_causes(slow, faults, evidence, parts, fleet, prediction, now, policy)
+    draft = _draft(evidence, fleet, prediction, jobs, faults, slow, now, policy)
     same = settle(draft, evidence, fleet, prediction, now, policy, previous)
     return _board(draft, evidence, fleet, prediction, now, policy, previous, same)
 
@@ -58,6 +62,7 @@ def _draft(
     prediction: Prediction,
     jobs: GpuJobs,
     faults: list[NodeFindings],
+    slow: Mapping[int, Sequence[Finding]],
     now: float,
     policy: GradingPolicy,
 ) -> Draft:
@@ -78,7 +83,6 @@ def _draft(
         bounds = policy.thresholds[s]
         draft.confidence[..., s] = confidence(draft.grade[..., s], draft.slowdown, draft.low, draft.high, bounds)
     stale = _stale_findings(evidence, fleet, prediction, jobs, use, now, policy)
-    slow = slow_findings(evidence.nodes, fleet, prediction, jobs, now, policy)
     for row, found in enumerate(faults):
         draft.fresh[row] = row not in stale
         listed = [*_apply(draft, row, found, evidence, fleet, policy), *slow.get(row, ()), *stale.get(row, ())]
