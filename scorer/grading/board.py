@@ -50,7 +50,7 @@ def fold(evidence: Evidence, policy: GradingPolicy, now: float, previous: GradeB
     if previous is not None:
         faults = with_lingering(faults, evidence, now, policy, previous)
     slow = slow_findings(evidence.nodes, fleet, prediction, jobs, now, policy)
-    slow = with_causes(slow, faults, evidence, parts, fleet, prediction, now, policy)
+    slow = with_causes(slow, faults, evidence, parts, fleet, prediction, plain | active, now, policy)
     draft = _draft(evidence, fleet, prediction, jobs, faults, slow, now, policy)
     same = settle(draft, evidence, fleet, prediction, now, policy, previous)
     return _board(draft, evidence, fleet, prediction, now, policy, previous, same)

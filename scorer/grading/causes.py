@@ -12,7 +12,7 @@ from scorer.grading.findings import ByNode, NodeFindings
 from scorer.grading.masking import Masks
 from scorer.grading.predict import Prediction
 from scorer.grading.rules import RULES
-from scorer.grading.series import MAD_SCALE
+from scorer.grading.series import MAD_SCALE, Bools, Floats
 from scorer.grading.telemetry_faults import Gauges, by_gpu, value_of
 from scorer.model.board import Action, Finding
 from scorer.model.dimension import Dimension
@@ -32,6 +32,8 @@ _FEWEST = 3
 #: Peers are read on so many nodes at most: a median of more says nothing else.
 _PEER_NODES = 64
 
+#: Where the SM clock under the newest compute probe stands among a GPU's readings.
+_PROBED_CLOCK = -m.SM_CLOCK
 _CLOCKED = frozenset({Dimension.COMPUTE, Dimension.MEMORY})
 #: Findings of the same GPU that explain a slowdown: in which dimensions, and in which words.
 _KNOWN: Mapping[str, tuple[frozenset[Dimension], str]] = {
@@ -64,6 +66,7 @@ def with_causes(
     parts: ByNode,
     fleet: Fleet,
     prediction: Prediction,
+    current: Bools,
     now: float,
     policy: GradingPolicy,
 ) -> dict[int, list[Finding]]:
@@ -76,10 +79,13 @@ def with_causes(
         parts: the same by node.
         fleet: where the GPUs stand.
         prediction: tells what a running experiment causes; that asks for no remedy.
+        current: bool (n,): samples that count at all (not of a reverted run).
         now: Unix seconds.
         policy: how old telemetry may be, and how many peers are enough.
     """
-    tables = _Tables(evidence, parts, fleet, now, policy)
+    if not slow:
+        return {}
+    tables = _Tables(evidence, parts, fleet, now, policy, current)
     result: dict[int, list[Finding]] = {}
     for row, findings in slow.items():
         result[row] = []
@@ -109,10 +115,13 @@ def _injected(f: Finding, row: int, evidence: Evidence, fleet: Fleet, prediction
 
 
 class _Tables:
-    """Readings by node, made for the nodes that somebody asks about."""
+    """Readings by node, and the clocks under which probes measured, made for the nodes that somebody asks about."""
 
-    def __init__(self, evidence: Evidence, parts: ByNode, fleet: Fleet, now: float, policy: GradingPolicy) -> None:
+    def __init__(
+        self, evidence: Evidence, parts: ByNode, fleet: Fleet, now: float, policy: GradingPolicy, current: Bools
+    ) -> None:
         self._evidence, self._parts, self._fleet, self._now, self._policy = evidence, parts, fleet, now, policy
+        self._clocks = _probed_clocks(evidence, fleet, current, now - policy.max_probe_age_s)
         self._known: dict[int, dict[int, dict[int, Reading]]] = {}
         self._sampled: dict[int, frozenset[int]] = {}
         self._usual: dict[tuple[int, int, bool | None, int], tuple[float, float]] = {}
@@ -123,7 +132,14 @@ class _Tables:
             name = self._evidence.nodes[row].name
             masks = Masks(tuple(self._parts.runs.get(name, ())))
             oldest = self._now - self._policy.stale_telemetry_s
-            self._known[row] = by_gpu(self._parts.readings.get(name, ()), masks, oldest)
+            table = by_gpu(self._parts.readings.get(name, ()), masks, oldest)
+            start = int(self._fleet.gpu_start[row])
+            for at, g in enumerate(self._evidence.nodes[row].gpus, start):
+                mhz = float(self._clocks[at])
+                if mhz > 0:
+                    r = Reading(name, g.index, g.uuid, m.SM_CLOCK, mhz, self._now, self._now, source="probe")
+                    table.setdefault(g.index, {})[_PROBED_CLOCK] = r
+            self._known[row] = table
         return self._known[row]
 
     def usual(self, row: int, gpu: int, field: int, busy: bool | None = None) -> tuple[float, float]:
@@ -178,7 +194,16 @@ class _Tables:
 
 
 def _causes(f: Finding, row: int, known: Sequence[Finding], tables: _Tables) -> Iterator[Cause]:
-    """What explains a slowdown, the likeliest first."""
+    """What explains a slowdown, the likeliest first; a low clock where nothing says why it is low."""
+    explained = False
+    for cause in _roots(f, row, known, tables):
+        explained = True
+        yield cause
+    if not explained and f.dimension in _CLOCKED:
+        yield from _low_clock(f.gpu_index, row, tables.of(row).get(f.gpu_index, {}), tables)
+
+
+def _roots(f: Finding, row: int, known: Sequence[Finding], tables: _Tables) -> Iterator[Cause]:
     d = f.dimension
     gauges = tables.of(row).get(f.gpu_index, {})
     if d is Dimension.PCIE:
@@ -191,8 +216,6 @@ def _causes(f: Finding, row: int, known: Sequence[Finding], tables: _Tables) -> 
         if d in dimensions and f.gpu_index in (other.gpu_index, -1):
             told = words or other.text.removeprefix(f"GPU {f.gpu_index}: ")
             yield Cause(told, other.evidence, RULES[other.rule].action)
-    if d in _CLOCKED and gauges:
-        yield from _low_clock(f.gpu_index, row, gauges, tables)
 
 
 def _lowered_limit(gpu: int, row: int, gauges: Gauges, tables: _Tables) -> Iterator[Cause]:
@@ -219,13 +242,29 @@ def _hot(gpu: int, row: int, gauges: Gauges, tables: _Tables) -> Iterator[Cause]
 
 def _low_clock(gpu: int, row: int, gauges: Gauges, tables: _Tables) -> Iterator[Cause]:
     """Clocks say something under load alone; where they were set, no cooling and no power supply is to blame."""
-    clock, (usual, _) = value_of(gauges, m.SM_CLOCK), tables.usual(row, gpu, m.SM_CLOCK, busy=True)
-    if _load(gauges) and clock < _LOWERED * usual:
+    if _load(gauges):
+        field, (usual, _) = m.SM_CLOCK, tables.usual(row, gpu, m.SM_CLOCK, busy=True)
+    if not _load(gauges) or math.isnan(usual):
+        field, (usual, _) = _PROBED_CLOCK, tables.usual(row, gpu, _PROBED_CLOCK)
+    clock = value_of(gauges, field)
+    if clock < _LOWERED * usual:
         reasons = value_of(gauges, m.EVENT_REASONS)
         held = not math.isnan(reasons) and bool(int(reasons) & m.REASON_CLOCKS_SETTING)
         text = f"its SM clock under load is {clock:.0f} MHz, its peers' {usual:.0f} MHz"
         action = Action.NONE if held else Action.CHECK_COOLING_POWER
-        yield Cause(f"{text}, as somebody set it" if held else text, _seen(gauges, m.SM_CLOCK), action)
+        yield Cause(f"{text}, as somebody set it" if held else text, _seen(gauges, field), action)
+
+
+def _probed_clocks(evidence: Evidence, fleet: Fleet, current: Bools, oldest: float) -> Floats:
+    """SM clock under each GPU's newest compute probe: float64 (G,), NaN where none told."""
+    clocks = np.full(fleet.node.size, np.nan)
+    s = evidence.samples
+    if s.sm_clock.size:
+        told = current & (s.dimension == Dimension.COMPUTE) & (s.at >= oldest) & (s.sm_clock > 0)
+        rows = np.flatnonzero(told)
+        rows = rows[np.argsort(s.at[rows], kind="stable")]
+        clocks[s.gpu[rows]] = s.sm_clock[rows]  # of several the last one stays
+    return clocks
 
 
 def _narrow(gauges: Gauges) -> Iterator[Cause]:
@@ -245,7 +284,8 @@ def _load(gauges: Gauges) -> bool | None:
 
 
 def _seen(gauges: Gauges, field: int) -> str:
-    return f"{gauges[field].source} field {field} = {gauges[field].value:.0f}"
+    r = gauges[field]
+    return f"{r.source} field {r.field} = {r.value:.0f}"
 
 
 def _middle(values: Sequence[float], fewest: int) -> tuple[float, float]:

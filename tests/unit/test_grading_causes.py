@@ -1,7 +1,9 @@
 """Why a GPU is slow: what its own telemetry shows stands with the slowdown, and says what to do."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from scorer.grading import NodeExplanation, explain_node, fold
@@ -70,6 +72,12 @@ def low_clock(fleet: Fleet) -> Fleet:
     return everywhere(everywhere(fleet, m.SM_CLOCK, 1755, 1350), m.GPU_UTIL, 99)
 
 
+def low_clock_in_probes(fleet: Fleet) -> Fleet:
+    """All GPUs idle by now; what their probes were told under load is known."""
+    fleet.sm_clocks = {gpu: 1350 if gpu == GPU else 1755 for gpu in range(fleet.count * fleet.gpus)}
+    return everywhere(everywhere(fleet, m.SM_CLOCK, 345), m.GPU_UTIL, 0)
+
+
 def locked_clock(fleet: Fleet) -> Fleet:
     fleet.read(m.EVENT_REASONS, m.REASON_CLOCKS_SETTING, GPU)
     return low_clock(fleet)
@@ -94,6 +102,7 @@ def losing_time_to_heat(fleet: Fleet) -> Fleet:
         (hot_under_load, "it is at 83 C, its peers at 62 C", Action.CHECK_COOLING_POWER),
         (near_its_slowdown_point, "it is at 86 C, and slows down at 89 C", Action.CHECK_COOLING_POWER),
         (low_clock, "its SM clock under load is 1350 MHz, its peers' 1755 MHz", Action.CHECK_COOLING_POWER),
+        (low_clock_in_probes, "its SM clock under load is 1350 MHz, its peers' 1755 MHz", Action.CHECK_COOLING_POWER),
         (locked_clock, "its peers' 1755 MHz, as somebody set it", Action.NONE),
         (slowed_by_hardware, "the hardware slows its clocks", Action.CHECK_COOLING_POWER),
         (losing_time_to_heat, "the hardware slows its clocks", Action.CHECK_COOLING_POWER),
@@ -151,6 +160,23 @@ def test_several_signs_stand_side_by_side_with_where_they_were_seen() -> None:
     found = finding(explain(hot_when_idle(set_limit(slow()))))
     assert found.text.endswith("463 W, its peers' 700 W; it is at 45 C, its peers at 33 C, all idle")
     assert found.evidence.endswith("; dcgm-exporter field 160 = 463; dcgm-exporter field 150 = 45")
+
+
+def test_a_low_clock_is_told_only_where_nothing_says_why_it_is_low() -> None:
+    assert "SM clock" not in finding(explain(limit(700, 463)(low_clock(slow())))).text
+    assert "SM clock" in finding(explain(low_clock(slow()))).text
+
+
+def test_the_clock_of_the_newest_probe_counts() -> None:
+    fleet = low_clock_in_probes(slow())
+    evidence = fleet.evidence()
+    clocks = evidence.samples.sm_clock.copy()
+    mine = np.flatnonzero((evidence.samples.gpu == GPU) & (evidence.samples.dimension == Dimension.COMPUTE))
+    clocks[mine[np.argmax(evidence.samples.at[mine])]] = 1740
+    newest = replace(evidence, samples=replace(evidence.samples, sm_clock=clocks))
+    found = explain_node(fold(newest, POLICY, NOW), 0, POLICY)
+    assert "SM clock" not in finding(found).text
+    assert "SM clock" in finding(explain(fleet)).text
 
 
 def test_a_narrow_link_is_part_of_the_headline() -> None:
