@@ -190,6 +190,31 @@ def test_explain_a_decision(canned: Canned) -> None:
     assert document["nodes"][1] == {"node": "gpu-r02-n02", "passed": True, "score": 0, "reason": "yellow"}
 
 
+def test_explain_a_pod(canned: Canned) -> None:
+    result = ask(canned, "explain", "--pod", "ml/train-0")
+    assert result.exit_code == 0
+    assert result.stderr == "Note: gpugrade.dev/sensitivity: no sensitivity is called 'hot'\n"
+    assert result.stdout == (
+        "POD   ml/train-0\n"
+        "\n"
+        "DECISION   VERB     AGO   JOB-TYPE      SENSITIVITY   MODE      ASKED   PASSED   NEUTRAL\n"
+        "d-42       score    60s   train-multi   critical      enforce       3        3   -\n"
+        "d-41       filter   61s   train-multi   critical      enforce       3        1   -\n"
+        "\n"
+        "DECISION   BEST          SCORE   REASON\n"
+        "d-42       gpu-r01-n01      97   green, in the gang's rack\n"
+        "\n"
+        "DECISION   REFUSED   REASON\n"
+        "d-41             2   gpugrade: GPUs too slow for train-multi (critical)\n"
+    )
+    document = yaml.safe_load(ask(canned, "explain", "--pod", "ml/train-0", "-o", "yaml").stdout)
+    assert document["decisions"][1]["refused"] == [
+        {"reason": "gpugrade: GPUs too slow for train-multi (critical)", "nodes": 2}
+    ]
+    assert document["decisions"][0]["at"] == "2026-12-01T09:59:00Z"
+    assert ask(canned, "explain", "--pod", "ml/train-0", "-o", "name").stdout == "decision/d-42\ndecision/d-41\n"
+
+
 def test_place(canned: Canned) -> None:
     result = ask(canned, "place", "--gpus", "8", "--pods", "4", "--job-type", "train-multi")
     assert result.exit_code == 0
@@ -256,6 +281,7 @@ def test_job_types(canned: Canned) -> None:
         (["explain", "gpu-r01-n01", "--job-type", "infer"], "no job type is called 'infer'; did you mean infer-gpu?"),
         (["place", "--gpus", "8", "--job-type", "x"], "no job type is called 'x'; there are train-multi, train-node"),
         (["place", "--gpus", "8", "--exclude", "gpu-r1-n01"], "did you mean gpu-r01-n01?"),
+        (["explain", "--pod", "ml/x"], "no decision is about pod 'ml/x'; a pod is asked about only where"),
         (["explain", "--decision", "d-1"], "the server has no decision 'd-1'"),
     ],
 )
