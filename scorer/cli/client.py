@@ -59,7 +59,8 @@ def did_you_mean(what: str, name: str, known: Iterable[str]) -> str:
         return f"no {what} is called {name!r}; did you mean {near[0]}?"
     few = 12
     listed = ", ".join(names) if len(names) <= few else f"{', '.join(names[:few])} and {len(names) - few} more"
-    return f"no {what} is called {name!r}; there {'are' if names else 'is none'} {listed}".rstrip()
+    there = "there are" if len(names) > 1 else "there is" if names else "there is none"
+    return f"no {what} is called {name!r}; {there} {listed}".rstrip()
 
 
 def target_of(server: str) -> str:

@@ -54,7 +54,7 @@ def _grade(node: grading_pb2.Node, job_type: str | None) -> Grade:
 
 
 def item_age(node: grading_pb2.Node) -> float | None:
-    """Seconds since the newest good probe; ``None`` where there is none."""
+    """Seconds since the newest good probe of its GPUs; ``None`` where there is none."""
     return node.age_s if node.HasField("age_s") else None
 
 

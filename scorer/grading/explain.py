@@ -76,7 +76,7 @@ class NodeExplanation:
     Attributes:
         node: name.
         at: Unix seconds of the board.
-        evidence_at: newest good probe, Unix seconds; NaN where there is none.
+        evidence_at: newest good probe of its GPUs, Unix seconds; NaN where there is none.
         jobs: one entry a job type.
         gpus: by index.
         findings: worst first.

@@ -213,7 +213,7 @@ def _table_row(fleet: Fleet, node: str, anchor: str, now: float) -> Row:
 
 
 def _figures(fleet: Fleet, node: str, now: float) -> tuple[str, str, str]:
-    """Age of the newest good probe, how long the grade has stood, and the slowdown of the types that give it."""
+    """Age of the newest good probe of a GPU, how long the grade stands, and the slowdown of the types that give it."""
     board, row = fleet.board, fleet.row(node)
     if board is None or row is None:
         return UNKNOWN_FIGURE, UNKNOWN_FIGURE, UNKNOWN_FIGURE
