@@ -8,6 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from gpugrade.v1 import placement_pb2 as pb
 
 from scorer.model.grade import Grade
+from scorer.placement.decide import standing
 from scorer.serve.state import Decision
 
 #: Nodes of a score that its gist names.
@@ -80,7 +81,7 @@ def _why(decision: Decision, row: int, value: int, grade: Grade, slowdown: float
         return f"answered neutrally: {decision.neutral}"
     if row < 0:
         return "not a node of the cluster that gpugrade saw: passes, with a neutral score"
-    parts = [grade.label, f"predicted time {slowdown:.3f}" if np.isfinite(slowdown) else "never measured"]
+    parts = [standing(grade, slowdown)]
     if decision.verb == "filter" and value:
         parts.append(decision.reasons[value - 1])
     if row in decision.planned:

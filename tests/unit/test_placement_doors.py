@@ -143,7 +143,7 @@ def test_every_decision_can_be_explained(state: ServingState) -> None:
     assert (told.verb, told.pod, told.job_type, told.mode) == ("filter", "ml/train", "train-node", "enforce")
     assert (told.board_version, told.view_version) == (7, 3)
     assert [(n.node, n.passed) for n in told.nodes] == [("slow", False), ("good", True), ("stranger", True)]
-    assert told.nodes[0].reason == "red, predicted time 1.300, gpugrade: GPUs too slow for train-node (sensitive)"
+    assert told.nodes[0].reason == "red, slowdown 1.300, gpugrade: GPUs too slow for train-node (sensitive)"
     assert "not a node of the cluster" in told.nodes[2].reason
 
     _, headers, _ = ask(state, "/scheduler/prioritize", args(gang_facts(2, 0), ["good"]))
@@ -177,7 +177,7 @@ def test_what_was_answered_about_a_pod_is_listed_newest_first(state: ServingStat
     assert [(r.reason, r.nodes) for r in filtered.refused] == [("gpugrade: GPUs too slow for train-node (critical)", 1)]
     assert (score.verb, score.asked, score.passed, score.refused[:]) == ("score", 3, 3, [])
     assert [n.node for n in score.best] == ["good", "stranger", "slow"]
-    assert score.best[0].reason == "green, predicted time 1.000"
+    assert score.best[0].reason == "green, slowdown 1.000"
     assert (score.sensitivity, score.job_type, score.mode) == ("critical", "train-node", "enforce")
     assert score.at.seconds == told.now.seconds == int(NOW)
     told, _, _ = call(state, "ListDecisions", pb.ListDecisionsRequest(pod="ml/train", limit=1))

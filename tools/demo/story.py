@@ -136,6 +136,7 @@ class Story:
                 verdict = self.server.verdict(node.name, GANG)
                 rows.append((node.name, grade, verdict.slowdown, verdict.reason))
         rows.sort(key=lambda row: (-row[1], -row[2], row[0]))
+        draw.say(self.console, f"Grade and slowdown for {GANG}:")
         draw.reasons_table(self.console, rows)
         card = score(
             truth(FleetDir(self.stage.fleet_state), time.time()),
