@@ -8,8 +8,12 @@ import grpc
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from rich.console import Console
 
+from scorer.cli.client import Client, grade_of
 from scorer.cli.main import main
+from scorer.cli.nodes import initials, nodes_table
+from scorer.cli.output import fitted
 from tests.cli_support import Canned, running
 
 
@@ -332,3 +336,35 @@ def test_options_of_the_subcommand_win_over_those_before_it(canned: Canned) -> N
 def test_the_server_may_come_from_the_environment(canned: Canned) -> None:
     result = CliRunner().invoke(main, ["job-types", "-o", "name"], env={"GPUGRADE_SERVER": canned.address})
     assert result.exit_code == 0
+
+
+def test_eighty_columns_show_the_grades_by_job_type(canned: Canned) -> None:
+    """They are the point of the list, so a terminal of the usual width must have room for them."""
+    with Client(canned.address, 10.0) as client:
+        response, types = client.nodes(), client.job_type_names()
+    table = nodes_table([(node, grade_of(node.grade)) for node in response.nodes], types, None)
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(fitted(console, [table], wide=False))
+    lines = [line.split() for line in capture.get().splitlines()]
+    assert lines[0] == ["NODE", "GRADE", "TM", "TN", "IG", "BI", "GPUS", "FREE", "AGE", "REASONS"]
+    grades = {line[0]: line[1:6] for line in lines if line and line[0].startswith("gpu-")}
+    assert grades == {
+        "gpu-r01-n01": ["green", "G", "G", "G", "G"],
+        "gpu-r01-n02": ["red", "R", "R", "G", "G"],
+        "gpu-r02-n01": ["unknown", "?", "?", "?", "?"],
+        "gpu-r02-n02": ["yellow", "Y", "G", "G", "G"],
+    }
+    told = " ".join(word for line in lines[-2:] for word in line)
+    assert told.endswith(
+        "TM train-multi, TN train-node, IG infer-gpu, BI batch-io; G green, ? unknown, Y yellow, R red"
+    )
+
+
+def test_job_types_with_the_same_initials_are_numbered() -> None:
+    assert initials(["train-multi", "tune-model", "infer-gpu", "test-more"]) == {
+        "train-multi": "TM",
+        "tune-model": "TM2",
+        "infer-gpu": "IG",
+        "test-more": "TM3",
+    }
