@@ -246,6 +246,25 @@ class Canned(grading_pb2_grpc.GradesServicer, placement_pb2_grpc.PlacementServic
             warnings=["gpugrade.dev/sensitivity: no sensitivity is called 'hot'"],
         )
 
+    def ListDecisions(self, request: p.ListDecisionsRequest, context: grpc.ServicerContext) -> p.ListDecisionsResponse:
+        self._note(request, context)
+        if request.pod != "ml/train-0":
+            context.abort(grpc.StatusCode.NOT_FOUND, f"no decision is about pod {request.pod!r}")
+        kind: dict[str, Any] = {"job_type": "train-multi", "sensitivity": "critical", "mode": "enforce", "asked": 3}
+        score = p.DecisionSummary(
+            decision_id="d-42",
+            verb="score",
+            at=Timestamp(seconds=AT - 60),
+            passed=3,
+            best=[p.NodeDecision(node="gpu-r01-n01", passed=True, score=97, reason="green, in the gang's rack")],
+            warnings=["gpugrade.dev/sensitivity: no sensitivity is called 'hot'"],
+            **kind,
+        )
+        refused = [p.Refusal(reason="gpugrade: GPUs too slow for train-multi (critical)", nodes=2)]
+        before = Timestamp(seconds=AT - 61)
+        filtered = p.DecisionSummary(decision_id="d-41", verb="filter", at=before, passed=1, refused=refused, **kind)
+        return p.ListDecisionsResponse(pod=request.pod, now=Timestamp(seconds=AT), decisions=[score, filtered])
+
     def Report(self, request: probe_pb2.ReportRequest, context: grpc.ServicerContext) -> probe_pb2.ReportResponse:
         self._note(request, context)
         return probe_pb2.ReportResponse()

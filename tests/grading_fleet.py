@@ -47,6 +47,7 @@ class Fleet:
     runs: list[Run] = field(default_factory=list)
     health: dict[str, dict[int, dict[str, str]]] = field(default_factory=dict)
     scraped: dict[str, float] = field(default_factory=dict)
+    sm_clocks: dict[int, float] = field(default_factory=dict)
 
     def quiet(self, ages_h: Sequence[float] = (50, 26, 2), skip: Iterable[tuple[int, int]] = ()) -> "Fleet":
         """Give every GPU typical samples, with a repeatable scatter of a third of a percent."""
@@ -115,6 +116,7 @@ class Fleet:
             np.array(value, np.float64) * scale,
             np.array(status, np.uint8),
             np.array(run, np.int32),
+            np.array([self.sm_clocks.get(g, np.nan) for g in gpu], np.float32),
         )
         return Evidence(
             self.facts(),

@@ -59,7 +59,8 @@ def did_you_mean(what: str, name: str, known: Iterable[str]) -> str:
         return f"no {what} is called {name!r}; did you mean {near[0]}?"
     few = 12
     listed = ", ".join(names) if len(names) <= few else f"{', '.join(names[:few])} and {len(names) - few} more"
-    return f"no {what} is called {name!r}; there {'are' if names else 'is none'} {listed}".rstrip()
+    there = "there are" if len(names) > 1 else "there is" if names else "there is none"
+    return f"no {what} is called {name!r}; {there} {listed}".rstrip()
 
 
 def target_of(server: str) -> str:
@@ -171,11 +172,25 @@ class Client:
         def missing(_: str) -> GpugradeError:
             return InputError(
                 f"the server has no decision {decision_id!r}; it keeps the latest ones, in memory: "
-                "copy the id from a recent log line, or ask again with gpugrade place"
+                "gpugrade explain --pod NAMESPACE/NAME lists those about a pod"
             )
 
         request = placement_pb2.ExplainDecisionRequest(decision_id=decision_id)
         answer: placement_pb2.ExplainDecisionResponse = self._ask(self._placement.ExplainDecision, request, missing)
+        return answer
+
+    def decisions(self, pod: str) -> placement_pb2.ListDecisionsResponse:
+        """The latest decisions about a pod, newest first.
+
+        Raises:
+            InputError: if the server remembers none.
+        """
+
+        def missing(details: str) -> GpugradeError:
+            return InputError(f"{output.clean(details)}; a pod is asked about only where it wants GPUs and is unbound")
+
+        request = placement_pb2.ListDecisionsRequest(pod=pod)
+        answer: placement_pb2.ListDecisionsResponse = self._ask(self._placement.ListDecisions, request, missing)
         return answer
 
     def place(self, request: placement_pb2.PlaceRequest) -> placement_pb2.PlaceResponse:

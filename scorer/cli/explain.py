@@ -3,9 +3,10 @@
 from typing import Any
 
 import click
-from gpugrade.v1 import grading_pb2, placement_pb2
+from gpugrade.v1 import grading_pb2
 
 from scorer.cli.client import Client, grade_of, rounded, seconds_between, stamp
+from scorer.cli.decisions import about_pod, one_decision
 from scorer.cli.gpus import gpu_document, gpu_table
 from scorer.cli.nodes import item_age
 from scorer.cli.output import Answer, Column, Facts, Table, age, number
@@ -23,17 +24,32 @@ from scorer.model.grade import Grade
     help="At this class: critical, sensitive or tolerant.",
 )
 @click.option("--decision", metavar="ID", help="An answer to the scheduler, by its id, in place of a node.")
+@click.option(
+    "--pod", metavar="NAMESPACE/NAME", help="What the scheduler was told about a pod lately, in place of a node."
+)
 @question(watchable=True)
 def command(
-    client: Client, node: str | None, job_type: str | None, sensitivity: str | None, decision: str | None
+    client: Client,
+    node: str | None,
+    job_type: str | None,
+    sensitivity: str | None,
+    decision: str | None,
+    pod: str | None,
 ) -> Answer:
-    """Say why NODE has its grade, or why a decision was made."""
+    """Say why NODE has its grade, or why the scheduler was answered as it was."""
     if decision is not None:
-        if node or job_type or sensitivity:
+        if node or job_type or sensitivity or pod:
             raise click.UsageError("--decision stands alone: it names one answer, with its job type and sensitivity")
-        return _explain_decision(client.decision(decision))
+        return one_decision(client.decision(decision))
+    if pod is not None:
+        if node or job_type or sensitivity:
+            raise click.UsageError("--pod stands alone: its answers have their own job type and sensitivity")
+        return about_pod(client.decisions(pod))
     if node is None:
-        raise click.UsageError("name a NODE, or a decision with --decision ID; gpugrade nodes lists the nodes")
+        raise click.UsageError(
+            "name a NODE, a pod with --pod NAMESPACE/NAME, or a decision with --decision ID; "
+            "gpugrade nodes lists the nodes"
+        )
     client.check_job_type(job_type)
     return _explain_node(client.explain(node, job_type, sensitivity), client.job_type_names(), job_type)
 
@@ -183,54 +199,4 @@ def _finding_document(finding: grading_pb2.Finding) -> dict[str, Any]:
         "first_seen": stamp(finding, "first_seen"),
         "last_seen": stamp(finding, "last_seen"),
         "run": finding.run or None,
-    }
-
-
-def _explain_decision(response: placement_pb2.ExplainDecisionResponse) -> Answer:
-    facts = Facts(
-        (
-            ("decision", response.decision_id),
-            ("verb", response.verb),
-            ("pod", response.pod),
-            ("job type", response.job_type),
-            ("sensitivity", response.sensitivity),
-            ("mode", response.mode),
-            ("board", f"version {response.board_version}"),
-            ("cluster view", f"version {response.view_version}"),
-        )
-    )
-    columns = (Column("NODE"), Column("PASSED"), Column("SCORE", right=True), Column("REASON"))
-    scored = response.verb == "score"
-    rows = tuple(
-        (each.node, "yes" if each.passed else "no", str(each.score) if scored else "", each.reason)
-        for each in response.nodes
-    )
-    return Answer(
-        document=_decision_document(response, scored),
-        names=(f"decision/{response.decision_id}",),
-        blocks=(facts, Table(columns, rows)),
-        notes=tuple(response.warnings),
-    )
-
-
-def _decision_document(response: placement_pb2.ExplainDecisionResponse, scored: bool) -> dict[str, Any]:
-    return {
-        "decision": response.decision_id,
-        "verb": response.verb,
-        "pod": response.pod,
-        "job_type": response.job_type,
-        "sensitivity": response.sensitivity,
-        "mode": response.mode,
-        "board_version": response.board_version,
-        "view_version": response.view_version,
-        "nodes": [
-            {
-                "node": each.node,
-                "passed": each.passed,
-                "score": each.score if scored else None,
-                "reason": each.reason,
-            }
-            for each in response.nodes
-        ],
-        "warnings": list(response.warnings),
     }

@@ -1,5 +1,6 @@
 """``gpugrade nodes``: the fleet, a line a node."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -42,7 +43,7 @@ def command(client: Client, grade: tuple[str, ...], job_type: str | None) -> Ans
             "board": {"version": response.board_version, "at": stamp(response, "board_at")},
         },
         names=tuple(f"node/{node.name}" for node, _ in picked),
-        blocks=(_table(picked, types, job_type),),
+        blocks=(nodes_table(picked, types, job_type),),
         bad=any(verdict is Grade.RED for _, verdict in picked),
     )
 
@@ -54,7 +55,7 @@ def _grade(node: grading_pb2.Node, job_type: str | None) -> Grade:
 
 
 def item_age(node: grading_pb2.Node) -> float | None:
-    """Seconds since the newest good probe; ``None`` where there is none."""
+    """Seconds since the newest good probe of its GPUs; ``None`` where there is none."""
     return node.age_s if node.HasField("age_s") else None
 
 
@@ -75,12 +76,14 @@ def _item(node: grading_pb2.Node, verdict: Grade, types: list[str]) -> dict[str,
     }
 
 
-def _table(picked: list[tuple[grading_pb2.Node, Grade]], types: list[str], job_type: str | None) -> Table:
+def nodes_table(picked: list[tuple[grading_pb2.Node, Grade]], types: list[str], job_type: str | None) -> Table:
+    """A line a node, with its grade for each job type, or for one alone."""
     asked = types if job_type is None else []
+    brief = initials(asked)
     columns = (
         Column("NODE"),
         Column("GRADE"),
-        *(Column(name.upper(), spare=True) for name in asked),
+        *(Column(name.upper(), brief=brief[name]) for name in asked),
         *([] if job_type is None else [Column("SLOWDOWN", right=True)]),
         Column("GPUS", right=True),
         Column("FREE", right=True),
@@ -107,6 +110,19 @@ def _table(picked: list[tuple[grading_pb2.Node, Grade]], types: list[str], job_t
         for node, verdict in picked
     )
     return Table(columns, rows)
+
+
+def initials(names: Sequence[str]) -> dict[str, str]:
+    """A head of few letters for each job type: ``TM`` for train-multi; numbered where that is another's too."""
+    found: dict[str, str] = {}
+    for name in names:
+        letters = "".join(part[:1] for part in name.split("-")).upper()
+        head, count = letters, 1
+        while head in found.values():
+            count += 1
+            head = f"{letters}{count}"
+        found[name] = head
+    return found
 
 
 def _slowdown(node: grading_pb2.Node, job_type: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from scorer.model.errors import GpugradeError
+from scorer.model.grade import Grade
 
 FORMATS = ("table", "wide", "json", "yaml", "name")
 
@@ -18,6 +19,8 @@ FORMATS = ("table", "wide", "json", "yaml", "name")
 NOTHING = "-"
 
 GRADE_STYLES = {"green": "green", "yellow": "yellow", "red": "bold red", "unknown": "magenta"}
+LETTERS = {grade.label: grade.letter for grade in Grade}
+_LETTER_STYLES = {LETTERS[label]: style for label, style in GRADE_STYLES.items()}
 
 #: A column of sentences that is narrower than this cannot be read.
 MIN_LAST_WIDTH = 20
@@ -34,13 +37,14 @@ class Column:
         head: uppercase, without spaces.
         wide: shown by ``-o wide`` alone.
         right: numbers stand right.
-        spare: left out on a terminal that is too narrow for all; never in a pipe.
+        brief: a head of two letters or so, under which grades are letters, on a terminal that is too narrow for words;
+            one that is too narrow even for that goes without the column. Never in a pipe.
     """
 
     head: str
     wide: bool = False
     right: bool = False
-    spare: bool = False
+    brief: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +153,43 @@ def text_of(answer: Answer, form: str) -> str:
 
 
 def fitted(console: Any, blocks: Sequence[Table | Facts], wide: bool) -> Any:  # noqa: ANN401 -- rich is imported on terminals alone
-    """Blocks for a console, without the spare columns where it is too narrow for all."""
+    """Blocks for a console: where it is too narrow for words, with letters; where for those too, without them."""
     drawn = renderable(blocks, wide)
     if wide or least_width(console, drawn) <= console.width:
         return drawn
-    return renderable([_without_spare(block) if isinstance(block, Table) else block for block in blocks], wide)
+    heads = {c.brief: c.head.lower() for b in blocks if isinstance(b, Table) for c in b.columns if c.brief}
+    drawn = renderable([_in_letters(block) if isinstance(block, Table) else block for block in blocks], wide)
+    if heads and least_width(console, drawn) <= console.width:
+        from rich.console import Group  # noqa: PLC0415 -- pipes do without
+        from rich.text import Text  # noqa: PLC0415 -- pipes do without
+
+        letters = ", ".join(f"{grade.letter} {grade.label}" for grade in Grade)
+        told = f"{', '.join(f'{brief} {head}' for brief, head in heads.items())}; {letters}"
+        return Group(drawn, Text(""), Text(clean(told), style="dim"))
+    return renderable([_without_brief(block) if isinstance(block, Table) else block for block in blocks], wide)
 
 
-def _without_spare(table: Table) -> Table:
-    kept = [i for i, column in enumerate(table.columns) if not column.spare]
+def _in_letters(table: Table) -> Table:
+    """Make one column of those that can be brief: their heads side by side, and a letter under each."""
+    brief = [i for i, column in enumerate(table.columns) if column.brief]
+    if not brief:
+        return table
+
+    def joined(cells: Sequence[str]) -> str:
+        pairs = ((cell, len(table.columns[i].brief)) for cell, i in zip(cells, brief, strict=True))
+        return " ".join(cell.ljust(width) for cell, width in pairs).rstrip()
+
+    def replaced(cells: tuple[Any, ...], one: Any) -> tuple[Any, ...]:  # noqa: ANN401 -- columns or cells
+        kept = [one if i == brief[0] else cell for i, cell in enumerate(cells) if i not in brief[1:]]
+        return tuple(kept)
+
+    head = joined([table.columns[i].brief for i in brief])
+    rows = tuple(replaced(row, joined([LETTERS.get(row[i], row[i]) for i in brief])) for row in table.rows)
+    return Table(replaced(table.columns, Column(head)), rows)
+
+
+def _without_brief(table: Table) -> Table:
+    kept = [i for i, column in enumerate(table.columns) if not column.brief]
     return Table(tuple(table.columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in table.rows))
 
 
@@ -177,7 +209,11 @@ def renderable(blocks: Sequence[Table | Facts], wide: bool) -> Any:  # noqa: ANN
 def _styled(cell: str) -> Any:  # noqa: ANN401 -- a rich Text
     from rich.text import Text  # noqa: PLC0415 -- pipes do without
 
-    return Text(clean(cell), style=GRADE_STYLES.get(cell, ""))
+    text = Text(clean(cell), style=GRADE_STYLES.get(cell, ""))
+    if all(part in _LETTER_STYLES for part in cell.split()):
+        for place, letter in enumerate(text.plain):
+            text.stylize(_LETTER_STYLES.get(letter, ""), place, place + 1)
+    return text
 
 
 def _rich_table(block: Table, wide: bool) -> Any:  # noqa: ANN401 -- a rich Table

@@ -1,11 +1,13 @@
 """The fold: all evidence in, a new grade board out. Pure and deterministic; the clock is an argument."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scorer.grading.baseline import Fleet, fleet_of
+from scorer.grading.causes import with_causes
 from scorer.grading.chance import confidence
 from scorer.grading.draft import Draft
 from scorer.grading.facts import NodeView, ago, gpu_list
@@ -18,6 +20,7 @@ from scorer.grading.reach import reach_mask
 from scorer.grading.series import Bools
 from scorer.grading.slow import slow_findings
 from scorer.model.board import Finding, GradeBoard, Reach
+from scorer.model.dimension import OF_GPUS
 from scorer.model.evidence import Evidence
 from scorer.model.grade import Grade, Sensitivity
 from scorer.model.policy import GradingPolicy
@@ -47,7 +50,9 @@ def fold(evidence: Evidence, policy: GradingPolicy, now: float, previous: GradeB
     faults = [find_faults(row, evidence, parts, fleet, prediction, now, policy) for row in range(len(evidence.nodes))]
     if previous is not None:
         faults = with_lingering(faults, evidence, now, policy, previous)
-    draft = _draft(evidence, fleet, prediction, jobs, faults, now, policy)
+    slow = slow_findings(evidence.nodes, fleet, prediction, jobs, now, policy)
+    slow = with_causes(slow, faults, evidence, parts, fleet, prediction, plain | active, now, policy)
+    draft = _draft(evidence, fleet, prediction, jobs, faults, slow, now, policy)
     same = settle(draft, evidence, fleet, prediction, now, policy, previous)
     return _board(draft, evidence, fleet, prediction, now, policy, previous, same)
 
@@ -58,6 +63,7 @@ def _draft(
     prediction: Prediction,
     jobs: GpuJobs,
     faults: list[NodeFindings],
+    slow: Mapping[int, Sequence[Finding]],
     now: float,
     policy: GradingPolicy,
 ) -> Draft:
@@ -78,7 +84,6 @@ def _draft(
         bounds = policy.thresholds[s]
         draft.confidence[..., s] = confidence(draft.grade[..., s], draft.slowdown, draft.low, draft.high, bounds)
     stale = _stale_findings(evidence, fleet, prediction, jobs, use, now, policy)
-    slow = slow_findings(evidence.nodes, fleet, prediction, jobs, now, policy)
     for row, found in enumerate(faults):
         draft.fresh[row] = row not in stale
         listed = [*_apply(draft, row, found, evidence, fleet, policy), *slow.get(row, ()), *stale.get(row, ())]
@@ -149,7 +154,8 @@ def _stale_findings(
     policy: GradingPolicy,
 ) -> dict[int, list[Finding]]:
     """Say of which nodes nothing recent, or nothing comparable, is known."""
-    newest = newest_of(prediction.newest_at)
+    newest = newest_of(prediction.newest_at[:, OF_GPUS])
+    recent = now - newest <= policy.max_probe_age_s
     compared = np.asarray(np.isfinite(prediction.slowdown).any(axis=1))
     dark = use & np.logical_not(jobs.fresh & compared)
     found: dict[int, list[Finding]] = {}
@@ -157,23 +163,25 @@ def _stale_findings(
     for row in np.unique(np.concatenate((fleet.node[dark], np.flatnonzero(counts == 0)))).tolist():
         view = NodeView(evidence.nodes[row], now, policy)
         start, stop = int(fleet.gpu_start[row]), int(fleet.gpu_start[row + 1])
-        old = [i for i in range(start, stop) if use[i] and not jobs.fresh[i]]
+        old = [i for i in range(start, stop) if use[i] and not recent[i]]
         limit = ago(policy.max_probe_age_s)
         if stop == start:
             view.add("stale-probes", -1, "no evidence: no GPU of it is known", source="monitoring")
         elif old:
-            who = gpu_list(evidence.nodes[row].gpus[i - start].index for i in old)
+            indices = [evidence.nodes[row].gpus[i - start].index for i in old]
+            who, was = gpu_list(indices), "was" if len(indices) == 1 else "were"
             ages = newest[old]
             if np.isfinite(ages).any():
                 age = ago(now - float(np.nanmax(ages)))
                 text = f"no recent evidence: the newest good probe of {who} is {age} old, older than {limit}"
             else:
-                text = f"no evidence: {who} was never measured"
+                text = f"no evidence: {who} {was} never measured"
             view.add("stale-probes", -1, text, source="monitoring")
         else:
-            who = gpu_list(evidence.nodes[row].gpus[i - start].index for i in range(start, stop) if not compared[i])
+            indices = [evidence.nodes[row].gpus[i - start].index for i in range(start, stop) if not compared[i]]
+            who, has = gpu_list(indices), "has" if len(indices) == 1 else "have"
             wanted = f"at least {policy.min_peers} on {policy.min_peer_nodes} other nodes"
-            text = f"{who} has too few peers to compare with ({wanted})"
+            text = f"{who} {has} too few peers to compare with ({wanted})"
             view.add("no-reference", -1, text, source="monitoring")
         found[row] = view.findings
     return found
@@ -198,7 +206,8 @@ def _board(
         since[rows] = np.where(keep, previous.since[before], now)
     names = tuple(n.name for n in evidence.nodes)
     gpus = [g for n in evidence.nodes for g in n.gpus]
-    at = worst_of_node(newest_of(prediction.newest_at), fleet, np.isfinite(newest_of(prediction.newest_at)), np.nan)
+    newest = newest_of(prediction.newest_at[:, OF_GPUS])
+    at = worst_of_node(newest, fleet, np.isfinite(newest), np.nan)
     return GradeBoard(
         version=1 if previous is None else previous.version + 1,
         at=now,

@@ -76,7 +76,7 @@ class NodeExplanation:
     Attributes:
         node: name.
         at: Unix seconds of the board.
-        evidence_at: newest good probe, Unix seconds; NaN where there is none.
+        evidence_at: newest good probe of its GPUs, Unix seconds; NaN where there is none.
         jobs: one entry a job type.
         gpus: by index.
         findings: worst first.
@@ -216,7 +216,7 @@ def _reasons(
         against.append(_why_unknown(board, row, job, variant, figures, bounds))
     if not against and (grade is Grade.GREEN or not notes):
         age = ago(board.at - float(board.evidence_at[row]))
-        predicted = f"predicted {point:.2f}x typical ({figures[1]:.2f} to {figures[2]:.2f}), newest probe {age} ago"
+        predicted = f"slowdown {point:.2f} ({figures[1]:.2f} to {figures[2]:.2f}), newest probe {age} ago"
         against.append(predicted if point >= bounds.yellow else f"nothing speaks against it: {predicted}")
     # A grade that is held has its reason in the wait, whatever else speaks against the node.
     held = [f.text for f in board.findings[row] if f.rule == "waiting" and grade > Grade.GREEN]
@@ -230,7 +230,7 @@ def _why_unknown(
     if not _measured(board, row, job, variant):
         return "nothing that this job type needs was ever measured"
     if low < bounds.yellow and high >= bounds.red:
-        return f"{point:.2f}x ({low:.2f} to {high:.2f}) spans from green to red: more probes are needed"
+        return f"slowdown {point:.2f} ({low:.2f} to {high:.2f}) spans from green to red: more probes are needed"
     return "no recent probe of anything that this job type needs"
 
 

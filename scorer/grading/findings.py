@@ -14,6 +14,7 @@ from scorer.grading.predict import Prediction
 from scorer.grading.series import Bools
 from scorer.grading.state_faults import judge_admission, judge_health, judge_links, judge_offer, judge_probes
 from scorer.grading.telemetry_faults import (
+    CAUSE_FIELDS,
     RULE_FIELDS,
     Gauges,
     by_gpu,
@@ -65,6 +66,7 @@ class NodeFindings:
     withheld: frozenset[int]
 
 
+_FIELDS = RULE_FIELDS | CAUSE_FIELDS
 #: Clocks that run ahead of ours by more than this are not believed.
 _AHEAD_S = 60.0
 _NOTHING = NodeFindings((), frozenset())
@@ -105,7 +107,7 @@ def _by_index(evidence: Evidence) -> Iterable[Reading]:
     index = {(n.name, g.uuid): g.index for n in evidence.nodes for g in n.gpus if g.uuid} if evidence.readings else {}
     named = {n for n, _ in index}
     for r in evidence.readings:
-        if r.field not in RULE_FIELDS:
+        if r.field not in _FIELDS:
             continue
         if not r.gpu_uuid or r.node not in named:
             yield r

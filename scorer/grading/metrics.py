@@ -14,12 +14,17 @@ EVENT_REASONS = 112
 TEMPERATURE = 150
 POWER = 155
 ENERGY = 156
+SLOWDOWN_POINT = 158
+POWER_LIMIT = 160
+DEFAULT_LIMIT = 163
 ENFORCED_LIMIT = 164
 FABRIC_STATUS = 170
 PCIE_REPLAY = 202
 GPU_UTIL = 203
 XID = 230
+PCIE_MAX_GEN = 235
 PCIE_MAX_WIDTH = 236
+PCIE_GEN = 237
 PCIE_WIDTH = 238
 POWER_VIOLATION = 240
 THERMAL_VIOLATION = 241
@@ -34,6 +39,7 @@ HW_THERMAL_NS = 1423
 POWER_BRAKE_NS = 1424
 
 #: Bits of the clock event reasons.
+REASON_CLOCKS_SETTING = 0x2
 REASON_SW_POWER_CAP = 0x4
 REASON_HW_SLOWDOWN = 0x8 | 0x40 | 0x80
 
@@ -75,16 +81,18 @@ FIELDS: tuple[Field, ...] = (
     Field(TEMPERATURE, "GPU temperature in C", 150, ("DCGM_FI_DEV_GPU_TEMP",)),
     Field(POWER, "power draw in W", 5_000, ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_POWER_USAGE_INSTANT")),
     Field(ENERGY, "energy since driver load in mJ", _NS, ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",)),
-    Field(160, "power management limit in W", 5_000, ("DCGM_FI_DEV_POWER_MGMT_LIMIT",)),
+    Field(SLOWDOWN_POINT, "temperature in C at which the hardware slows down", 150, ("DCGM_FI_DEV_SLOWDOWN_TEMP",)),
+    Field(POWER_LIMIT, "power management limit in W", 5_000, ("DCGM_FI_DEV_POWER_MGMT_LIMIT",)),
+    Field(DEFAULT_LIMIT, "default power limit in W", 5_000, ("DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF",)),
     Field(ENFORCED_LIMIT, "enforced power limit in W", 5_000, ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT",)),
     Field(FABRIC_STATUS, "fabric manager status", 10, ("DCGM_FI_DEV_FABRIC_MANAGER_STATUS",)),
     Field(PCIE_REPLAY, "PCIe replays", BLANK_INT32, ("DCGM_FI_DEV_PCIE_REPLAY_COUNTER",)),
     Field(GPU_UTIL, "GPU utilisation in percent", 100, ("DCGM_FI_DEV_GPU_UTIL",)),
     Field(204, "memory copy utilisation in percent", 100, ("DCGM_FI_DEV_MEM_COPY_UTIL",)),
     Field(XID, "last XID", 9_999, ("DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_XID_ERROR")),
-    Field(235, "maximum PCIe generation", 10, ("DCGM_FI_DEV_PCIE_MAX_LINK_GEN",)),
+    Field(PCIE_MAX_GEN, "maximum PCIe generation", 10, ("DCGM_FI_DEV_PCIE_MAX_LINK_GEN",)),
     Field(PCIE_MAX_WIDTH, "maximum PCIe width", 32, ("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH",)),
-    Field(237, "PCIe generation now", 10, ("DCGM_FI_DEV_PCIE_LINK_GEN",)),
+    Field(PCIE_GEN, "PCIe generation now", 10, ("DCGM_FI_DEV_PCIE_LINK_GEN",)),
     Field(PCIE_WIDTH, "PCIe width now", 32, ("DCGM_FI_DEV_PCIE_LINK_WIDTH",)),
     Field(POWER_VIOLATION, "time lost to the power limit in ns", _NS, ("DCGM_FI_DEV_POWER_VIOLATION",)),
     Field(THERMAL_VIOLATION, "time lost to heat in ns", _NS, ("DCGM_FI_DEV_THERMAL_VIOLATION",)),

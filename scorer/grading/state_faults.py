@@ -14,6 +14,7 @@ from scorer.model.board import Action
 from scorer.model.dimension import Dimension
 from scorer.model.evidence import LinkState, SampleColumns, SampleStatus
 from scorer.model.grade import Grade
+from scorer.model.words import counted
 
 #: Keys of the health map that other sources than ``dcgmi health`` use.
 KUBELET = "kubelet"
@@ -128,7 +129,7 @@ def judge_offer(view: NodeView) -> int:
     broken = any(f.rule in ("off-bus", "gpu-unreadable") for f in view.findings)
     present = len(facts.gpus) >= expected
     action = Action.RESTART_DEVICE_PLUGIN if present and not broken else Action.NONE
-    text = f"{facts.offered} of {expected} GPUs are allocatable"
+    text = f"{facts.offered} of {counted(expected, 'GPU')} {'is' if expected == 1 else 'are'} allocatable"
     everything = facts.offered == 0
     view.add(
         "not-offered",

@@ -63,6 +63,10 @@ RULE_FIELDS = frozenset(
     | {m.XID, m.EVENT_REASONS, m.POWER, m.ENERGY, m.ENFORCED_LIMIT, m.GPU_UTIL, m.FABRIC_STATUS}
     | {m.PCIE_WIDTH, m.PCIE_MAX_WIDTH}
 )
+#: Fields that explain a slowdown, and are no fault by themselves.
+CAUSE_FIELDS = frozenset(
+    {m.SM_CLOCK, m.TEMPERATURE, m.SLOWDOWN_POINT, m.POWER_LIMIT, m.DEFAULT_LIMIT, m.PCIE_GEN, m.PCIE_MAX_GEN}
+)
 
 
 def by_gpu(
@@ -140,20 +144,21 @@ def _judge_reasons(view: NodeView, gpu: int, gauges: Gauges, masks: Masks) -> No
         text = f"GPU {gpu}: the hardware slows its clocks (event reasons {bits:#x}: heat or power brake)"
         seen = f"{reasons.source} field {reasons.field} = {bits:#x}"
         view.add("hw-slowdown", gpu, text, evidence=seen, source=reasons.source, last=reasons.at, run=run)
-    draw, limit, load = (_value(gauges, f) for f in (m.POWER, m.ENFORCED_LIMIT, m.GPU_UTIL))
+    draw, limit, load = (value_of(gauges, f) for f in (m.POWER, m.ENFORCED_LIMIT, m.GPU_UTIL))
     if bits & m.REASON_SW_POWER_CAP and load >= _BUSY and draw < _HELD_SHARE * limit:
         text = f"GPU {gpu} is held at {draw:.0f} W by the power cap (sw_power_cap) although its limit is {limit:.0f} W"
         seen = f"{reasons.source} event reasons {bits:#x}, power {draw:.0f} W of {limit:.0f} W at {load:.0f} % load"
         view.add("power-held", gpu, text, evidence=seen, source=reasons.source, last=reasons.at, run=run)
 
 
-def _value(gauges: Gauges, field: int) -> float:
+def value_of(gauges: Gauges, field: int) -> float:
+    """What a GPU's telemetry says of a field; NaN where it says nothing."""
     reading = gauges.get(field)
     return math.nan if reading is None else reading.value
 
 
 def _judge_fabric_manager(view: NodeView, gauges: Gauges) -> None:
-    status = _value(gauges, m.FABRIC_STATUS)
+    status = value_of(gauges, m.FABRIC_STATUS)
     if status in (_FABRIC_NOT_STARTED, _FABRIC_FAILED) and product_facts(view.product).fabric_manager:
         word = "not started" if status == _FABRIC_NOT_STARTED else "failed"
         text = f"the fabric manager has {word}; this product needs it"
@@ -207,7 +212,7 @@ def judge_width(view: NodeView, table: Mapping[int, Gauges], measured: frozenset
         measured: GPUs whose PCIe speed is known from recent probes: that decides then.
     """
     for gpu, gauges in table.items():
-        width, full = _value(gauges, m.PCIE_WIDTH), _value(gauges, m.PCIE_MAX_WIDTH)
+        width, full = value_of(gauges, m.PCIE_WIDTH), value_of(gauges, m.PCIE_MAX_WIDTH)
         if not 0 < width < full:
             continue
         text = f"GPU {gpu}: PCIe runs at x{width:.0f} of x{full:.0f}"

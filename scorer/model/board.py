@@ -92,7 +92,8 @@ class GradeBoard:
         high: float32 (N, J, V): upper end.
         grade: uint8 (N, J, V, S): a :class:`Grade`.
         confidence: float32 (N, J, V, S): probability of that grade.
-        evidence_at: float64 (N,): newest good probe, Unix seconds; NaN where there is none.
+        evidence_at: float64 (N,): newest good probe of its GPUs, Unix seconds; NaN where there is none. One of the
+            host alone is none.
         since: float64 (N, J, V, S): Unix seconds at which the present grade began.
         gpu_start: int32 (N + 1,): GPUs of node i are rows ``gpu_start[i]:gpu_start[i + 1]``.
         gpu_index: int32 (G,): index on its node.

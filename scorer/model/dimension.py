@@ -41,6 +41,9 @@ class Dimension(IntEnum):
             raise ValueError(f"no dimension is called {text!r}; there are {names}") from None
 
 
+#: Those that tell how fast GPUs are. The others tell of the machine around them, and are measured without any GPU.
+OF_GPUS = (Dimension.COMPUTE, Dimension.MEMORY, Dimension.PCIE, Dimension.NVLINK, Dimension.FABRIC)
+
 UNITS: dict[Dimension, str] = {
     Dimension.COMPUTE: "TFLOP/s",
     Dimension.MEMORY: "GB/s",

@@ -115,6 +115,7 @@ class SampleColumns:
         value: float64 (n,): in the dimension's unit; NaN unless ok.
         status: uint8 (n,): a :class:`SampleStatus`.
         run: int32 (n,): row in ``runs`` of the snapshot, or -1.
+        sm_clock: float32 (n,): MHz of the SM clock while it was measured; NaN where not told. Empty where none tells.
     """
 
     gpu: NDArray[np.int32]
@@ -123,6 +124,7 @@ class SampleColumns:
     value: NDArray[np.float64]
     status: NDArray[np.uint8]
     run: NDArray[np.int32]
+    sm_clock: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
 
     @classmethod
     def empty(cls) -> "SampleColumns":

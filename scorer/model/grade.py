@@ -21,6 +21,11 @@ class Grade(IntEnum):
         """``green``, ``unknown``, ``yellow`` or ``red``."""
         return self.name.lower()
 
+    @property
+    def letter(self) -> str:
+        """``G``, ``?``, ``Y`` or ``R``: for where a word is too long, and for those who see no colours."""
+        return "?" if self is Grade.UNKNOWN else self.name[0]
+
 
 class Sensitivity(IntEnum):
     """How much slowdown a job bears. The value is its column in arrays that have a sensitivity axis."""

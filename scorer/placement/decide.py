@@ -159,7 +159,7 @@ def reason_text(verdict: Verdict, pod: PodRequest) -> str:
 
 
 def node_reason(world: World, key: tuple[int, int, int], row: int) -> str:
-    """One line on a node for one kind of job: its grade and predicted time.
+    """One line on a node for one kind of job: its grade and slowdown.
 
     Args:
         world: the snapshot.
@@ -168,10 +168,12 @@ def node_reason(world: World, key: tuple[int, int, int], row: int) -> str:
     """
     if row < 0:
         return "not a node of the cluster that gpugrade sees"
-    grade = Grade(int(world.grade[key][row]))
-    slowdown = float(world.slowdown[key[0], key[1], row])
-    measured = f"predicted time {slowdown:.3f}" if np.isfinite(slowdown) else "never measured"
-    return f"{grade.label}, {measured}"
+    return standing(Grade(int(world.grade[key][row])), float(world.slowdown[key[0], key[1], row]))
+
+
+def standing(grade: Grade, slowdown: float) -> str:
+    """A grade and the slowdown beside it, in words; NaN was never measured."""
+    return f"{grade.label}, " + (f"slowdown {slowdown:.3f}" if np.isfinite(slowdown) else "never measured")
 
 
 def _neutral(world: World, pod: PodRequest, now: float) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scorer.model.grade import Grade
+from scorer.model.words import counted
 from scorer.placement.asked import key_of
 from scorer.placement.decide import node_reason
 from scorer.placement.gang import Candidates, GangPlan, plan_gang
@@ -148,22 +149,23 @@ def _assign(world: World, key: tuple[int, int, int], plan: GangPlan, index: int)
         pods=int(plan.pods[index]),
         slowdown=float(world.slowdown[key[0], key[1], row]),
         grade=Grade(int(world.grade[key][row])),
-        reasons=(node_reason(world, key, row), f"{free} of {gpus} GPUs free"),
+        reasons=(node_reason(world, key, row), f"{free} of {counted(gpus, 'GPU')} free"),
     )
 
 
 def _why_not(world: World, job: PodRequest, key: tuple[int, int, int], slots: NDArray[np.int32]) -> str:
-    wanted = f"{job.gang_size} pods of {job.slots} GPUs" if job.gang_size > 1 else f"{job.slots} GPUs"
+    gpus = counted(job.slots, "GPU")
+    wanted = f"{job.gang_size} pods of {gpus}" if job.gang_size > 1 else gpus
     room = int(slots.sum())
     if room < job.gang_size:
-        return f"no room for {wanted}: the free GPUs hold {room} such pods"
+        return f"no room for {wanted}: the free GPUs hold {counted(room, 'such pod')}"
     fit = int(slots[:-1][np.isfinite(world.cost[key][:-1])].sum())
     if fit < job.gang_size:
         return (
-            f"no room for {wanted}: the free GPUs hold {room} such pods, but only {fit} on nodes that are "
+            f"no room for {wanted}: the free GPUs hold {counted(room, 'such pod')}, but only {fit} on nodes that are "
             f"not red for {job.job_type} ({job.sensitivity.label})"
         )
-    return f"no room for {wanted} on GPUs of one product: the {fit} such pods that would fit are of several products"
+    return f"no room for {wanted} on GPUs of one product: room for {counted(fit, 'such pod')} is spread over several"
 
 
 def _blind_time(

@@ -27,7 +27,7 @@ CELL: Final = 52
 GAP: Final = 6
 COLUMNS: Final = 4
 
-LETTERS: Final[Mapping[Grade, str]] = {Grade.GREEN: "G", Grade.UNKNOWN: "?", Grade.YELLOW: "Y", Grade.RED: "R"}
+LETTERS: Final[Mapping[Grade, str]] = {grade: grade.letter for grade in Grade}
 #: The order of counts, of the legend and of the table.
 WORST_FIRST: Final = (Grade.RED, Grade.YELLOW, Grade.UNKNOWN, Grade.GREEN)
 _REACH_WORDS: Final[Mapping[Reach, str]] = {

@@ -119,7 +119,9 @@ def _board(board: GradeBoard, status: Status) -> Iterator[GaugeMetricFamily]:
     yield _gauge("gpugrade_board_version", "Version of the newest board.", board.version)
     yield _gauge("gpugrade_board_age_seconds", "Since the newest board was made.", max(0.0, status.now - board.at))
     age = GaugeMetricFamily(
-        "gpugrade_baseline_age_seconds", "Since the newest good probe of a node; absent without one.", labels=("node",)
+        "gpugrade_baseline_age_seconds",
+        "Since the newest good probe of a node's GPUs; absent without one.",
+        labels=("node",),
     )
     for node, at in zip(board.nodes, board.evidence_at.tolist(), strict=True):
         if not math.isnan(at):

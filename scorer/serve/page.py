@@ -56,6 +56,7 @@ class Row:
     letter: str
     types: tuple[tuple[str, str, str], ...]
     slowdown: str
+    slowdown_of: str
     reasons: tuple[str, ...]
     age: str
     since: str
@@ -198,7 +199,7 @@ def _anchors(fleet: Fleet) -> dict[str, str]:
 def _table_row(fleet: Fleet, node: str, anchor: str, now: float) -> Row:
     grade = fleet.grades[node]
     by_type = {t.name: fleet.by_type[t.name][node] for t in fleet.types}
-    age, since, slowdown = _figures(fleet, node, now)
+    age, since, slowdown, slowdown_of = _figures(fleet, node, now)
     return Row(
         anchor,
         node,
@@ -206,26 +207,33 @@ def _table_row(fleet: Fleet, node: str, anchor: str, now: float) -> Row:
         LETTERS[grade],
         tuple((name, each.label, LETTERS[each]) for name, each in by_type.items()),
         slowdown,
+        slowdown_of,
         reasons_of(fleet, node),
         age,
         since,
     )
 
 
-def _figures(fleet: Fleet, node: str, now: float) -> tuple[str, str, str]:
-    """Age of the newest good probe, how long the grade has stood, and the slowdown of the types that give it."""
+def _figures(fleet: Fleet, node: str, now: float) -> tuple[str, str, str, str]:
+    """Age of the newest good GPU probe, how long the grade stands, the slowdown that gives it, and for which type."""
     board, row = fleet.board, fleet.row(node)
     if board is None or row is None:
-        return UNKNOWN_FIGURE, UNKNOWN_FIGURE, UNKNOWN_FIGURE
+        return UNKNOWN_FIGURE, UNKNOWN_FIGURE, UNKNOWN_FIGURE, ""
     grade = fleet.grades[node]
     types = [t for t in fleet.types if fleet.by_type[t.name][node] is grade]
     asked = types if fleet.chosen is None else [fleet.chosen]
     at = [(board.job_types.index(t.name), t.shape.variant, t.sensitivity) for t in asked]
     begun = [float(board.since[row, j, v, s]) for j, v, s in at]
-    slowdowns = [float(board.slowdown[row, j, v]) for j, v, _ in at]
+    slowdowns = [(float(board.slowdown[row, j, v]), board.job_types[j]) for j, v, _ in at]
     probed = float(board.evidence_at[row])
     return (
         span(now - probed),
         span(now - min((time for time in begun if not math.isnan(time)), default=math.nan)),
-        UNKNOWN_FIGURE if math.isnan(probed) or not slowdowns else f"{max(slowdowns):.2f}",
+        *(_worst(slowdowns) if not math.isnan(probed) else (UNKNOWN_FIGURE, "")),
     )
+
+
+def _worst(slowdowns: Sequence[tuple[float, str]]) -> tuple[str, str]:
+    """The largest slowdown, and the job type that it is of: the first of those that are as slow."""
+    figure, of = max(slowdowns, key=lambda pair: pair[0], default=(math.nan, ""))
+    return (UNKNOWN_FIGURE, "") if math.isnan(figure) else (f"{figure:.2f}", of)

@@ -10,13 +10,16 @@ from gpugrade.v1 import placement_pb2 as pb
 from gpugrade.v1 import placement_pb2_grpc as pb_grpc
 
 from scorer.model.errors import RequestError
-from scorer.model.grade import Grade
 from scorer.placement import filter_nodes, job_request, place, request_of, score_nodes
 from scorer.serve import wire
-from scorer.serve.state import Decision, ServingState
+from scorer.serve.decisions import name_of, node_decisions, stamp, summary
+from scorer.serve.state import RING, ServingState
 
 #: Nodes that Place may be told to leave out; more is a slip.
 MAX_EXCLUDED = 50_000
+#: Decisions of one pod that are listed, and other pods that are named where it has none.
+MAX_DECISIONS = 10
+MAX_OTHERS = 5
 
 
 class PlacementService(pb_grpc.PlacementServicer):
@@ -95,14 +98,32 @@ class PlacementService(pb_grpc.PlacementServicer):
         return pb.ExplainDecisionResponse(
             decision_id=request.decision_id,
             verb=decision.verb,
-            pod=f"{decision.pod.namespace}/{decision.pod.name}",
+            pod=name_of(decision),
             job_type=decision.pod.job_type,
             sensitivity=decision.pod.sensitivity.label,
             mode=str(decision.mode),
             board_version=decision.board_version,
             view_version=decision.view_version,
-            nodes=_node_decisions(decision),
+            nodes=node_decisions(decision, range(len(decision.rows))),
             warnings=decision.pod.warnings,
+        )
+
+    def ListDecisions(  # noqa: N802  the name of the contract
+        self, request: pb.ListDecisionsRequest, context: grpc.ServicerContext
+    ) -> pb.ListDecisionsResponse:
+        """Say what was answered about a pod lately."""
+        pod = request.pod if "/" in request.pod else f"default/{request.pod}"
+        recent = self._state.recent()
+        about = [(name, decision) for name, decision in recent if name_of(decision) == pod]
+        if not about:
+            others = list(dict.fromkeys(name_of(decision) for _, decision in recent))
+            told = f"the newest are about {', '.join(others[:MAX_OTHERS])}" if others else "there is none yet"
+            context.abort(
+                grpc.StatusCode.NOT_FOUND, f"none of the {RING} latest decisions is about pod {pod[:200]!r}; {told}"
+            )
+        limit = min(request.limit or MAX_DECISIONS, MAX_DECISIONS)
+        return pb.ListDecisionsResponse(
+            pod=pod, now=stamp(self._state.clock()), decisions=[summary(name, each) for name, each in about[:limit]]
         )
 
 
@@ -117,35 +138,3 @@ def _invalid_argument(context: grpc.ServicerContext) -> Iterator[None]:
         yield
     except RequestError as error:
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-
-
-def _node_decisions(decision: Decision) -> list[pb.NodeDecision]:
-    strangers = iter(decision.strangers)
-    scored = decision.verb == "score"
-    answers: list[pb.NodeDecision] = []
-    columns = (decision.rows, decision.values, decision.grade, decision.slowdown)
-    for row, value, grade, slowdown in zip(*(column.tolist() for column in columns), strict=True):
-        answers.append(
-            pb.NodeDecision(
-                node=next(strangers) if row < 0 else decision.nodes[row],
-                passed=scored or value == 0,
-                score=value if scored else 0,
-                reason=_why(decision, row, value, Grade(grade), slowdown),
-            )
-        )
-    return answers
-
-
-def _why(decision: Decision, row: int, value: int, grade: Grade, slowdown: float) -> str:
-    if decision.neutral:
-        return f"answered neutrally: {decision.neutral}"
-    if row < 0:
-        return "not a node of the cluster that gpugrade saw: passes, with a neutral score"
-    parts = [grade.label, f"predicted time {slowdown:.3f}" if np.isfinite(slowdown) else "never measured"]
-    if decision.verb == "filter" and value:
-        parts.append(decision.reasons[value - 1])
-    if row in decision.planned:
-        parts.append("in the plan of its gang")
-    if decision.mode == "observe":
-        parts.append("mode observe answers neutrally")
-    return ", ".join(parts)

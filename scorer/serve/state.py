@@ -29,6 +29,7 @@ class Decision:
 
     Attributes:
         verb: ``filter`` or ``score``.
+        at: Unix seconds.
         pod: as it was resolved.
         mode: of the policy then.
         board_version: 0 where there was no board.
@@ -45,6 +46,7 @@ class Decision:
     """
 
     verb: str
+    at: float
     pod: PodRequest
     mode: Mode
     board_version: int
@@ -199,6 +201,7 @@ class ServingState:
             planned = tuple(answer.plan.rows.tolist()) if answer.plan is not None else ()
         decision = Decision(
             verb="score" if scored else "filter",
+            at=self.clock(),
             pod=pod,
             mode=mode,
             board_version=world.board_version,
@@ -228,6 +231,11 @@ class ServingState:
         """
         with self._ring_lock:
             return self._ring.get(decision_id)
+
+    def recent(self) -> list[tuple[str, Decision]]:
+        """The recent decisions with their ids, newest first; at most :data:`RING`."""
+        with self._ring_lock:
+            return list(reversed(self._ring.items()))
 
 
 def _strangers(names: Sequence[str], rows: NDArray[np.int32]) -> tuple[str, ...]:

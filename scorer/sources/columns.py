@@ -15,6 +15,7 @@ _DTYPES: Mapping[str, Any] = {
     "value": np.float64,
     "status": np.uint8,
     "run": np.int32,
+    "sm_clock": np.float32,
 }
 
 
@@ -26,7 +27,7 @@ class Columns:
         self.size = 0
         self._arrays: dict[str, NDArray[Any]] = {name: np.empty(capacity, t) for name, t in _DTYPES.items()}
 
-    def extend(self, **columns: Sequence[float]) -> None:
+    def extend(self, **columns: Sequence[float] | NDArray[Any]) -> None:
         """Add rows: one sequence a column, all of one length."""
         count = len(columns["at"])
         need = self.size + count
@@ -62,4 +63,5 @@ def pick(columns: SampleColumns, rows: NDArray[np.intp]) -> SampleColumns:
         columns.value[rows],
         columns.status[rows],
         columns.run[rows],
+        columns.sm_clock[rows],
     )

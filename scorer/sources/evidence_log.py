@@ -41,7 +41,7 @@ class EvidenceLog:
 
         Args:
             retention_s: seconds.
-            max_samples: above this the oldest tenth goes; each takes 30 bytes.
+            max_samples: above this the oldest tenth goes; each takes 34 bytes.
         """
         self._max_samples = max_samples
         self._retention_s = retention_s
@@ -80,11 +80,14 @@ class EvidenceLog:
     def add_samples(self, samples: Iterable[Sample]) -> None:
         """Add samples that are not known yet; the store tells which those are."""
         self.add_rows(
-            [(s.node, s.gpu_index, s.gpu_uuid, int(s.dimension), s.at, s.value, int(s.status), s.run) for s in samples]
+            [
+                (s.node, s.gpu_index, s.gpu_uuid, int(s.dimension), s.at, s.value, int(s.status), s.run, s.sm_clock_mhz)
+                for s in samples
+            ]
         )
 
     def add_rows(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Add samples as rows of (node, gpu index, gpu uuid, dimension, at, value or None, status, run)."""
+        """Add samples as rows of (node, gpu index, uuid, dimension, at, value or None, status, run, MHz or None)."""
         if not rows:
             return
         # In time order within the batch: a node's batches follow each other, so that nothing has to be sorted later.
@@ -93,7 +96,7 @@ class EvidenceLog:
             keys, runs = self._keys, self._run_ids
             key = [keys.setdefault((row[0], row[1], row[2]), len(keys)) for row in rows]
             run = [runs.setdefault(row[7], len(runs)) if row[7] else _PLAIN for row in rows]
-            node, _, _, dimension, at, value, status, _ = zip(*rows, strict=True)
+            node, _, _, dimension, at, value, status, _, clock = zip(*rows, strict=True)
             for name, t in zip(node, at, strict=True):
                 if t < self._last.get(name, t):
                     self._unordered = True
@@ -101,7 +104,10 @@ class EvidenceLog:
                     self._last[name] = t
             # None becomes NaN here.
             values = np.array(value, np.float64)
-            self._columns.extend(key=key, dimension=dimension, at=at, value=values, status=status, run=run)  # type: ignore[arg-type]  # arrays and tuples alike
+            clocks = np.array(clock, np.float32)
+            self._columns.extend(
+                key=key, dimension=dimension, at=at, value=values, status=status, run=run, sm_clock=clocks
+            )
             self._changes += 1
 
     def add_runs(self, runs: Iterable[Run]) -> None:
@@ -282,7 +288,7 @@ class EvidenceLog:
     ) -> SampleColumns:
         """The columns without what is dropped; a whole node's samples are repeated for each of its GPUs."""
         c = self._columns
-        plain = SampleColumns(gpu, c["dimension"], c["at"], c["value"], c["status"], run)
+        plain = SampleColumns(gpu, c["dimension"], c["at"], c["value"], c["status"], run, c["sm_clock"])
         if not whole and not (gpu == DROPPED).any() and not (run == DROPPED).any():
             return plain
         keep = (gpu >= 0) & (run != DROPPED)
@@ -299,4 +305,4 @@ class EvidenceLog:
         for i in spread.tolist():
             low, high = whole[int(keys[i])]
             rows[starts[i] : starts[i] + high - low] = np.arange(low, high)
-        return SampleColumns(rows, found.dimension, found.at, found.value, found.status, found.run)
+        return SampleColumns(rows, found.dimension, found.at, found.value, found.status, found.run, found.sm_clock)

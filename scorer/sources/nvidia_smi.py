@@ -11,8 +11,8 @@ from scorer.sources.bundle_text import index_of, parse_time, read_csv
 
 #: Column, without its unit, to DCGM field id.
 _COLUMNS = {
-    "pcie.link.gen.current": 237,
-    "pcie.link.gen.max": 235,
+    "pcie.link.gen.current": m.PCIE_GEN,
+    "pcie.link.gen.max": m.PCIE_MAX_GEN,
     "pcie.link.width.current": m.PCIE_WIDTH,
     "pcie.link.width.max": m.PCIE_MAX_WIDTH,
     "clocks_event_reasons.active": m.EVENT_REASONS,
@@ -22,6 +22,7 @@ _COLUMNS = {
     "temperature.gpu": m.TEMPERATURE,
     "utilization.gpu": m.GPU_UTIL,
     "power.draw": m.POWER,
+    "power.limit": m.POWER_LIMIT,
     "enforced.power.limit": m.ENFORCED_LIMIT,
     "ecc.errors.uncorrected.volatile.total": m.DBE_VOLATILE,
     "remapped_rows.pending": m.REMAP_PENDING,

@@ -144,12 +144,14 @@ class SampleStore:
         """Samples taken after ``since`` (Unix seconds), oldest first, in slices.
 
         Yields:
-            Lists of (node, gpu index, gpu uuid, dimension, at, value or None, status, run).
+            Lists of (node, gpu index, gpu uuid, dimension, at, value or None, status, run, SM clock in
+            MHz or None).
         """
         connection = self._reader()
         try:
             cursor = connection.execute(
-                "SELECT node, gpu_index, gpu_uuid, dimension, at, value, status, run FROM sample"
+                "SELECT node, gpu_index, gpu_uuid, dimension, at, value, status, run, sm_clock_mhz"
+                " FROM sample"
                 " WHERE at >= ? ORDER BY at",
                 (since,),
             )

@@ -8,8 +8,12 @@ import grpc
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from rich.console import Console
 
+from scorer.cli.client import Client, grade_of
 from scorer.cli.main import main
+from scorer.cli.nodes import initials, nodes_table
+from scorer.cli.output import fitted
 from tests.cli_support import Canned, running
 
 
@@ -190,6 +194,31 @@ def test_explain_a_decision(canned: Canned) -> None:
     assert document["nodes"][1] == {"node": "gpu-r02-n02", "passed": True, "score": 0, "reason": "yellow"}
 
 
+def test_explain_a_pod(canned: Canned) -> None:
+    result = ask(canned, "explain", "--pod", "ml/train-0")
+    assert result.exit_code == 0
+    assert result.stderr == "Note: gpugrade.dev/sensitivity: no sensitivity is called 'hot'\n"
+    assert result.stdout == (
+        "POD   ml/train-0\n"
+        "\n"
+        "DECISION   VERB     AGO   JOB-TYPE      SENSITIVITY   MODE      ASKED   PASSED   NEUTRAL\n"
+        "d-42       score    60s   train-multi   critical      enforce       3        3   -\n"
+        "d-41       filter   61s   train-multi   critical      enforce       3        1   -\n"
+        "\n"
+        "DECISION   BEST          SCORE   REASON\n"
+        "d-42       gpu-r01-n01      97   green, in the gang's rack\n"
+        "\n"
+        "DECISION   REFUSED   REASON\n"
+        "d-41             2   gpugrade: GPUs too slow for train-multi (critical)\n"
+    )
+    document = yaml.safe_load(ask(canned, "explain", "--pod", "ml/train-0", "-o", "yaml").stdout)
+    assert document["decisions"][1]["refused"] == [
+        {"reason": "gpugrade: GPUs too slow for train-multi (critical)", "nodes": 2}
+    ]
+    assert document["decisions"][0]["at"] == "2026-12-01T09:59:00Z"
+    assert ask(canned, "explain", "--pod", "ml/train-0", "-o", "name").stdout == "decision/d-42\ndecision/d-41\n"
+
+
 def test_place(canned: Canned) -> None:
     result = ask(canned, "place", "--gpus", "8", "--pods", "4", "--job-type", "train-multi")
     assert result.exit_code == 0
@@ -256,6 +285,7 @@ def test_job_types(canned: Canned) -> None:
         (["explain", "gpu-r01-n01", "--job-type", "infer"], "no job type is called 'infer'; did you mean infer-gpu?"),
         (["place", "--gpus", "8", "--job-type", "x"], "no job type is called 'x'; there are train-multi, train-node"),
         (["place", "--gpus", "8", "--exclude", "gpu-r1-n01"], "did you mean gpu-r01-n01?"),
+        (["explain", "--pod", "ml/x"], "no decision is about pod 'ml/x'; a pod is asked about only where"),
         (["explain", "--decision", "d-1"], "the server has no decision 'd-1'"),
     ],
 )
@@ -306,3 +336,35 @@ def test_options_of_the_subcommand_win_over_those_before_it(canned: Canned) -> N
 def test_the_server_may_come_from_the_environment(canned: Canned) -> None:
     result = CliRunner().invoke(main, ["job-types", "-o", "name"], env={"GPUGRADE_SERVER": canned.address})
     assert result.exit_code == 0
+
+
+def test_eighty_columns_show_the_grades_by_job_type(canned: Canned) -> None:
+    """They are the point of the list, so a terminal of the usual width must have room for them."""
+    with Client(canned.address, 10.0) as client:
+        response, types = client.nodes(), client.job_type_names()
+    table = nodes_table([(node, grade_of(node.grade)) for node in response.nodes], types, None)
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(fitted(console, [table], wide=False))
+    lines = [line.split() for line in capture.get().splitlines()]
+    assert lines[0] == ["NODE", "GRADE", "TM", "TN", "IG", "BI", "GPUS", "FREE", "AGE", "REASONS"]
+    grades = {line[0]: line[1:6] for line in lines if line and line[0].startswith("gpu-")}
+    assert grades == {
+        "gpu-r01-n01": ["green", "G", "G", "G", "G"],
+        "gpu-r01-n02": ["red", "R", "R", "G", "G"],
+        "gpu-r02-n01": ["unknown", "?", "?", "?", "?"],
+        "gpu-r02-n02": ["yellow", "Y", "G", "G", "G"],
+    }
+    told = " ".join(word for line in lines[-2:] for word in line)
+    assert told.endswith(
+        "TM train-multi, TN train-node, IG infer-gpu, BI batch-io; G green, ? unknown, Y yellow, R red"
+    )
+
+
+def test_job_types_with_the_same_initials_are_numbered() -> None:
+    assert initials(["train-multi", "tune-model", "infer-gpu", "test-more"]) == {
+        "train-multi": "TM",
+        "tune-model": "TM2",
+        "infer-gpu": "IG",
+        "test-more": "TM3",
+    }

@@ -1,11 +1,13 @@
 """Every command that the documentation shows runs, against a real server that has graded an emulated fleet."""
 
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +68,16 @@ def lay_out(chain: WholeChain, folder: Path) -> None:
     (folder / "token").write_text(chain.fleet.token("gpu-r01-n01"))
 
 
+def ask_about_a_pod(chain: WholeChain) -> None:
+    """What the scheduler asks about the pod that the pages name."""
+    limits = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}
+    pod = {"metadata": {"namespace": "ml", "name": "train-0"}, "spec": limits}
+    body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": ["gpu-r01-n01"]}).encode()
+    url = f"http://127.0.0.1:{chain.ports['scheduler']}/scheduler/prioritize"
+    with urllib.request.urlopen(url, data=body, timeout=10) as answer:
+        assert answer.status == 200
+
+
 def test_pages_show_commands() -> None:
     assert len(PLAIN) > 20
     assert {command.command for command in MAKE} >= {"make demo", "make test"}
@@ -81,6 +93,8 @@ def test_command_runs(whole_chain: WholeChain, shown: Shown, tmp_path: Path) -> 
     ):
         pytest.skip(f"{shown.command.removeprefix('.venv/bin/').split()[0]} is not on this machine")
     lay_out(whole_chain, tmp_path)
+    if "--pod " in shown.command:
+        ask_about_a_pod(whole_chain)
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", here(whole_chain, shown.command)],
         env=whole_chain.env | {"CHAOS_PROBE_STATE": str(tmp_path / "state")},

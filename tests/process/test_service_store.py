@@ -1,6 +1,7 @@
 """The store on real files: once is once, acknowledged is durable, and no broken disk or file loses what is known."""
 
 import json
+import math
 import os
 import sqlite3
 import subprocess
@@ -14,6 +15,8 @@ import pytest
 
 from scorer.model.errors import StoreError
 from scorer.model.evidence import GpuFacts, KernelMessage, Reading, Residue, Run, RunPhase
+from scorer.sources.cluster import NodeRecord
+from scorer.sources.evidence_log import EvidenceLog
 from scorer.store import Batch, Retention, SampleStore
 from tests.service_support import sample, until
 
@@ -47,6 +50,19 @@ def test_twice_is_once(tmp_path: Path) -> None:
     again = store.write(batch(5, 10)).result(10)
     assert [s.id for s in again.samples] == [f"s{i}" for i in range(10, 15)]
     assert count(store) == 15
+    store.close()
+
+
+def test_samples_come_back_with_the_clock_under_which_they_were_taken(tmp_path: Path) -> None:
+    store = SampleStore.open(tmp_path / "s.db")
+    told, silent = sample("a", NOW - 2, sm_clock_mhz=1350.0), sample("b", NOW - 1)
+    store.write(Batch("gpu-0", samples=(told, silent))).result(10)
+    log = EvidenceLog()
+    for rows in store.sample_rows(0):
+        log.add_rows(rows)
+    found = log.evidence(NOW, {"gpu-0": NodeRecord("gpu-0", gpus=1, expected_gpus=1)}).samples.sm_clock.tolist()
+    assert found[0] == 1350.0
+    assert math.isnan(found[1])
     store.close()
 
 
@@ -258,6 +274,8 @@ import os, sys
 from pathlib import Path
 from typing import Any
 sys.path[:0] = [p for p in {paths!r}]
+from scorer.sources.cluster import NodeRecord
+from scorer.sources.evidence_log import EvidenceLog
 from scorer.store import SampleStore
 from tests.process.test_service_store import batch
 store = SampleStore.open(Path({path!r}))

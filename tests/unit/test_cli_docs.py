@@ -10,6 +10,7 @@ import yaml
 from scorer.cli.main import SUBCOMMANDS, main
 from scorer.model.grade import DEFAULT_THRESHOLDS, Sensitivity
 from scorer.model.jobtype import DEFAULT_JOB_TYPES
+from scorer.placement.pod import JOB_TYPE_LABEL, SENSITIVITY_LABEL
 from tests.conftest import ROOT
 
 MANIFEST = ROOT / "manifests/scheduler/kube-scheduler-config.yaml"
@@ -62,6 +63,29 @@ def test_the_guide_shows_what_the_manifest_says() -> None:
     config = yaml.safe_load(MANIFEST.read_text("utf-8"))
     shown["extenders"][0]["managedResources"] = config["extenders"][0]["managedResources"]
     assert shown["extenders"] == config["extenders"]
+
+
+def test_the_page_of_grades_begins_with_what_a_team_sets_on_a_pod() -> None:
+    head = read("docs/concepts/grades.md").partition("## The four grades")[0]
+    (block,) = re.findall(r"```yaml\n(.*?)```", head, re.DOTALL)
+    labels = yaml.safe_load(block)["metadata"]["labels"]
+    assert labels.keys() == {JOB_TYPE_LABEL, SENSITIVITY_LABEL}
+    assert labels[JOB_TYPE_LABEL] in {t.name for t in DEFAULT_JOB_TYPES}
+    assert Sensitivity.parse(labels[SENSITIVITY_LABEL])
+    assert re.findall(r"^\| `(\w+)` \|", head, re.MULTILINE) == [s.label for s in Sensitivity]
+    for shown, of in (
+        ("5 % longer", DEFAULT_THRESHOLDS[Sensitivity.CRITICAL].red),
+        ("15 % slower", DEFAULT_THRESHOLDS[Sensitivity.SENSITIVE].red),
+        ("less than 5 %", DEFAULT_THRESHOLDS[Sensitivity.SENSITIVE].yellow),
+    ):
+        assert shown in head
+        assert f"{round(100 * (of - 1))} %" in shown
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guides/operate.md"])
+def test_the_references_can_be_reached(page: str) -> None:
+    text = read(page)
+    assert [name for name in ("labels", "settings", "metrics") if f"reference/{name}.md)" not in text] == []
 
 
 @pytest.mark.parametrize("page", PAGES)

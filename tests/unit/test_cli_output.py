@@ -84,6 +84,15 @@ def test_json_and_yaml_say_the_same() -> None:
     assert json.loads(text_of(ANSWER, "json")) == yaml.safe_load(text_of(ANSWER, "yaml")) == ANSWER.document
 
 
+def test_letters_have_the_colours_of_their_grades() -> None:
+    columns = (Column("NODE"), Column("TRAIN-MULTI", brief="TM"), Column("INFER-GPU", brief="IG"), Column("REASONS"))
+    table = Table(columns, (("n1", "red", "green", "no good probe yet"),))
+    console = Console(force_terminal=True, width=40, color_system="standard")
+    with console.capture() as capture:
+        console.print(fitted(console, [table], wide=False))
+    assert "\x1b[1;31mR\x1b[0m  \x1b[32mG\x1b[0m" in capture.get()
+
+
 def test_names_are_one_a_line_without_control_characters() -> None:
     assert text_of(ANSWER, "name") == "node/n1\nnode/\\x1b[31m"
 
@@ -109,12 +118,22 @@ def test_on_a_narrow_terminal_sentences_stay_readable() -> None:
     assert "gpu-r01-n01" in capture.get()
 
 
-def test_a_narrow_terminal_leaves_out_what_can_be_spared_and_a_pipe_does_not() -> None:
-    columns = (Column("NODE"), Column("TRAIN-MULTI", spare=True), Column("REASONS"))
+@pytest.mark.parametrize(
+    ("width", "words", "letters"),
+    [(80, True, False), (48, True, False), (47, False, True), (39, False, True), (38, False, False)],
+)
+def test_a_narrow_terminal_shows_letters_and_a_narrower_one_goes_without(
+    width: int, words: bool, letters: bool
+) -> None:
+    columns = (Column("NODE"), Column("TRAIN-MULTI", brief="TM"), Column("REASONS"))
     table = Table(columns, (("gpu-r01-n01", "yellow", "no good probe yet"),))
-    for width, seen in ((40, False), (80, True)):
-        console = Console(width=width)
-        with console.capture() as capture:
-            console.print(fitted(console, [table], wide=False))
-        assert ("TRAIN-MULTI" in capture.get()) is seen
+    console = Console(width=width)
+    with console.capture() as capture:
+        console.print(fitted(console, [table], wide=False))
+    drawn = capture.get()
+    assert ("TRAIN-MULTI" in drawn, "yellow" in drawn.splitlines()[2]) == (words, words)
+    assert ("TM" in drawn, "TM train-multi" in drawn) == (letters, letters)
+    if letters:
+        assert drawn.splitlines()[2].split()[:2] == ["gpu-r01-n01", "Y"]
+    assert max(map(len, drawn.splitlines())) <= width
     assert "TRAIN-MULTI" in plain([table], wide=False)

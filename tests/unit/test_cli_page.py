@@ -1,6 +1,7 @@
 """The page: what it shows, and that nothing from elsewhere becomes markup."""
 
 import dataclasses
+import re
 from html.parser import HTMLParser
 
 import numpy as np
@@ -123,6 +124,11 @@ def test_the_table_is_worst_first_with_ages(board: GradeBoard, view: ClusterView
     assert codes == ["gpu-r01-n02", "gpu-r02-n02", "gpu-r02-n01"]
     cells = page.of("td")
     assert cells[-9:] == ["1.19", "25 min", "4 h", "1.07", "25 min", "4 h", "\N{EN DASH}", "\N{EN DASH}", "4 h"]
+    # Each slowdown says of which job type it is; where there is none, none is named.
+    body = render_page(board, view, GradingPolicy(), worst_of(board), NOW, "observe").decode()
+    assert re.findall(r'<td class="num">(?:1\.\d\d|\N{EN DASH}) ?(?:<small>(.*?)</small>)?</td>\n<td>', body) == [
+        "train-multi", "train-multi", ""
+    ]  # fmt: skip
 
 
 def test_cells_link_to_their_row(board: GradeBoard, view: ClusterView) -> None:

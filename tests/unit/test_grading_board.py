@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scorer.grading import explain_node, fold, overall
+from scorer.grading import explain_node, fold, overall, untold
 from scorer.model.dimension import Dimension
 from scorer.model.evidence import Evidence, GpuFacts, NodeFacts, SampleColumns, SampleStatus
 from scorer.model.grade import Grade, Sensitivity
@@ -62,6 +62,46 @@ def test_a_node_is_never_its_own_standard() -> None:
     found = explain_node(fold(fleet.evidence(), POLICY, NOW), 0, POLICY)
     assert {j.grade for j in found.jobs if j.job_type.startswith("train")} == {Grade.RED}
     assert found.bad_gpus == tuple(range(8))
+
+
+def only_the_host(nodes: int, gpus: int, age_h: float = 0.002) -> Fleet:
+    """A quiet fleet with another node at the end, of which probes have seen the host alone."""
+    fleet = Fleet(count=nodes + 1, gpus=gpus)
+    rows = Fleet(count=nodes, gpus=gpus).quiet().rows
+    fleet.rows = [r for r in rows if r[1] != Dimension.HOST]
+    for gpu in range(gpus):
+        fleet.sample(nodes, gpu, Dimension.HOST, age_h=age_h)
+    return fleet
+
+
+@pytest.mark.parametrize(
+    ("gpus", "text"), [(1, "no evidence: GPU 0 was never measured"), (2, "no evidence: GPUs 0, 1 were never measured")]
+)
+def test_a_look_at_the_host_is_none_at_its_gpus(gpus: int, text: str) -> None:
+    board = fold(only_the_host(12, gpus).evidence(), POLICY, NOW)
+    found = explain_node(board, 12, POLICY)
+    assert [f.text for f in found.findings] == [text]
+    assert np.isnan(board.evidence_at[12])
+    assert {j.grade for j in found.jobs if j.job_type != "batch-io"} == {Grade.UNKNOWN}
+    assert untold(board, 12, Grade.UNKNOWN) == "no good probe yet"
+
+
+def test_gpus_that_were_last_measured_long_ago_are_not_called_fresh_for_their_host_s_sake() -> None:
+    fleet = only_the_host(12, 1)
+    fleet.sample(12, 0, Dimension.PCIE, age_h=96)
+    fleet.rows = [r for r in fleet.rows if r[1] != Dimension.PCIE or r[0] == 12]
+    board = fold(fleet.evidence(), POLICY, NOW)
+    (finding,) = explain_node(board, 12, POLICY).findings
+    assert finding.text == "no recent evidence: the newest good probe of GPU 0 is 4.0 days old, older than 3.0 days"
+    assert board.evidence_at[12] == NOW - 96 * 3600
+
+
+@pytest.mark.parametrize(
+    ("gpus", "text"), [(1, "GPU 0 has too few peers to compare with"), (2, "GPUs 0, 1 have too few peers")]
+)
+def test_too_few_peers_is_said_of_one_and_of_several(gpus: int, text: str) -> None:
+    (finding,) = explain_node(fold(Fleet(count=2, gpus=gpus).quiet().evidence(), POLICY, NOW), 0, POLICY).findings
+    assert finding.text.startswith(text)
 
 
 def test_one_slow_first_probe_makes_no_red_and_two_do() -> None:

@@ -143,7 +143,7 @@ def test_every_decision_can_be_explained(state: ServingState) -> None:
     assert (told.verb, told.pod, told.job_type, told.mode) == ("filter", "ml/train", "train-node", "enforce")
     assert (told.board_version, told.view_version) == (7, 3)
     assert [(n.node, n.passed) for n in told.nodes] == [("slow", False), ("good", True), ("stranger", True)]
-    assert told.nodes[0].reason == "red, predicted time 1.300, gpugrade: GPUs too slow for train-node (sensitive)"
+    assert told.nodes[0].reason == "red, slowdown 1.300, gpugrade: GPUs too slow for train-node (sensitive)"
     assert "not a node of the cluster" in told.nodes[2].reason
 
     _, headers, _ = ask(state, "/scheduler/prioritize", args(gang_facts(2, 0), ["good"]))
@@ -161,6 +161,47 @@ def test_the_ring_forgets_the_oldest(state: ServingState) -> None:
     _, code, details = call(state, "ExplainDecision", pb.ExplainDecisionRequest(decision_id=ids[0]))
     assert code is grpc.StatusCode.NOT_FOUND
     assert ids[0] in details
+
+
+def test_what_was_answered_about_a_pod_is_listed_newest_first(state: ServingState) -> None:
+    body = args(pod_facts(8, {"gpugrade.dev/sensitivity": "critical"}), ["slow", "stranger", "good"])
+    _, first, _ = ask(state, "/scheduler/filter", body)
+    ask(state, "/scheduler/filter", args(pod_facts(8, name="other"), ["good"]))
+    _, second, _ = ask(state, "/scheduler/prioritize", body)
+    told, code, _ = call(state, "ListDecisions", pb.ListDecisionsRequest(pod="ml/train"))
+    assert code is grpc.StatusCode.OK
+    score, filtered = told.decisions
+    ids = [first["x-gpugrade-decision"], second["x-gpugrade-decision"]]
+    assert [filtered.decision_id, score.decision_id] == ids
+    assert (filtered.verb, filtered.asked, filtered.passed) == ("filter", 3, 2)
+    assert [(r.reason, r.nodes) for r in filtered.refused] == [("gpugrade: GPUs too slow for train-node (critical)", 1)]
+    assert (score.verb, score.asked, score.passed, score.refused[:]) == ("score", 3, 3, [])
+    assert [n.node for n in score.best] == ["good", "stranger", "slow"]
+    assert score.best[0].reason == "green, slowdown 1.000"
+    assert (score.sensitivity, score.job_type, score.mode) == ("critical", "train-node", "enforce")
+    assert score.at.seconds == told.now.seconds == int(NOW)
+    told, _, _ = call(state, "ListDecisions", pb.ListDecisionsRequest(pod="ml/train", limit=1))
+    assert [d.decision_id for d in told.decisions] == ids[1:]
+
+
+def test_a_pod_of_which_nothing_is_remembered_names_those_of_which_something_is(state: ServingState) -> None:
+    _, code, details = call(state, "ListDecisions", pb.ListDecisionsRequest(pod="train"))
+    assert (code, "default/train" in details, "there is none yet" in details) == (grpc.StatusCode.NOT_FOUND, True, True)
+    ask(state, "/scheduler/filter", args(pod_facts(8), ["good"]))
+    _, code, details = call(state, "ListDecisions", pb.ListDecisionsRequest(pod="train"))
+    assert code is grpc.StatusCode.NOT_FOUND
+    assert details.endswith("the newest are about ml/train")
+
+
+def test_a_gist_holds_few_nodes_however_many_were_asked() -> None:
+    names = [f"n{i:03}" for i in range(300)]
+    state = state_of(world_of(dict.fromkeys(names, 1.0)))
+    for i in range(30):
+        ask(state, "/scheduler/prioritize", args(pod_facts(8), names[i:]))
+    told, _, _ = call(state, "ListDecisions", pb.ListDecisionsRequest(pod="ml/train"))
+    assert [d.asked for d in told.decisions] == list(range(271, 281))
+    assert {len(d.best) for d in told.decisions} == {5}
+    assert len(told.SerializeToString()) < 10_000
 
 
 @pytest.mark.parametrize("method", ["Filter", "Score"])

@@ -29,7 +29,7 @@ def test_a_gang_avoids_laggards_and_says_what_blindness_costs() -> None:
     assert outcome.relative_time == pytest.approx(1.0)
     # Three of the four racks hold a laggard.
     assert 1.15 < outcome.blind_relative_time < 1.3
-    assert outcome.assignments[0].reasons == ("green, predicted time 1.000", "8 of 8 GPUs free")
+    assert outcome.assignments[0].reasons == ("green, slowdown 1.000", "8 of 8 GPUs free")
 
 
 def test_equal_seeds_equal_figures() -> None:

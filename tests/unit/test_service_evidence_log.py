@@ -184,7 +184,10 @@ def test_however_they_arrive_they_stand_in_time_order(batches: Any) -> None:
     want: list[tuple[int, int, float, int]] = []
     for rows in batches:
         log.add_rows(
-            [(n, g, "", int(d), NOW - 100 + t, None if t % 7 == 0 else float(t), 0, r) for n, g, d, t, r in rows]
+            [
+                (n, g, "", int(d), NOW - 100 + t, None if t % 7 == 0 else float(t), 0, r, 1000.0 + t if t % 5 else None)
+                for n, g, d, t, r in rows
+            ]
         )
         for node, gpu, dimension, t, run in rows:
             base = 2 * int(node[-1])
@@ -199,6 +202,8 @@ def test_however_they_arrive_they_stand_in_time_order(batches: Any) -> None:
             for dimension in (Dimension.COMPUTE, Dimension.PCIE):
                 times = found.at[(found.gpu == row) & (found.dimension == dimension)]
                 assert (np.diff(times) >= 0).all()
+        clocks = [1000 + round(at - NOW + 100) if (at - NOW + 100) % 5 else None for at in found.at]
+        assert [None if math.isnan(c) else c for c in found.sm_clock.tolist()] == clocks
         assert all(math.isnan(v) == ((at - NOW + 100) % 7 == 0) for v, at in zip(found.value, found.at, strict=True))
 
 

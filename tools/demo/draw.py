@@ -64,9 +64,9 @@ def grade_map(console: Console, nodes: Iterable[g.Node], job_type: str) -> None:
 
 
 def reasons_table(console: Console, rows: Iterable[tuple[str, int, float, str]]) -> None:
-    """Nodes that are not green: name, grade, predicted relative time, reason."""
+    """Nodes that are not green: name, grade, slowdown, reason."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("NODE", "GRADE", "TIME", "WHY"):
+    for column in ("NODE", "GRADE", "SLOWDOWN", "WHY"):
         table.add_column(column, overflow="fold")
     for name, grade, slowdown, reason in rows:
         letter, style = FACES[grade]

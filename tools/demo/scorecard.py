@@ -40,7 +40,7 @@ def score(
         truth: rows of ``tools.fleet.truth``.
         grades: of each node, as in ``gpugrade.v1.Grade``.
         job_type: for which they are.
-        yellow_from: predicted relative time from which the type's class calls a node yellow.
+        yellow_from: slowdown from which the type's class calls a node yellow.
     """
     job = next(job for job in DEFAULT_JOB_TYPES if job.name == job_type)
     weights = job.weights_for(job.shape.variant)

@@ -15,7 +15,7 @@ class Verdict:
 
     Attributes:
         grade: as in ``gpugrade.v1.Grade``.
-        slowdown: predicted relative time.
+        slowdown: for that job type.
         reason: the first one.
     """
 

@@ -120,11 +120,12 @@ class Stage:
     def say_time(self, nodes: list[str], job_type: str, plan: placement_pb2.PlaceResponse) -> None:
         """The predicted time where the job went, beside that of a choice by rack that knows no grades."""
         slowest = max(self.server.verdict(node, job_type).slowdown for node in nodes)
+        ours = slowest * plan.locality_factor
         racks = sorted({node.labels.get(draw.RACK, "") for node in self.server.nodes() if node.name in nodes})
         where = "" if len(nodes) == 1 else f" in {'rack' if len(racks) == 1 else 'racks'} {', '.join(racks)}"
         draw.say(
             self.console,
-            f"  predicted time [bold green]{slowest:.3f}[/]{where}; "
+            f"  predicted time [bold green]{ours:.3f}[/]{where}; "
             f"a choice by rack that knows no grades: [bold red]{plan.blind_relative_time:.3f}[/]",
         )
 

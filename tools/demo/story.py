@@ -7,6 +7,7 @@ from gpugrade.v1 import grading_pb2 as g
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from scorer.model.grade import DEFAULT_THRESHOLDS, Sensitivity
+from scorer.model.words import counted
 from tools.demo import draw
 from tools.demo.processes import DemoError
 from tools.demo.scheduler import PodSpec
@@ -82,12 +83,15 @@ class Story:
         products = sorted({node.product for node in nodes})
         racks = len({node.labels.get(draw.RACK, "") for node in nodes})
         draw.say(
-            self.console, f"[bold]{len(nodes)}[/] nodes in {racks} racks, [bold]{gpus}[/] GPUs: {', '.join(products)}"
+            self.console,
+            f"[bold]{counted(len(nodes), 'node')}[/] in {counted(racks, 'rack')}, "
+            f"[bold]{counted(gpus, 'GPU')}[/]: {', '.join(products)}",
         )
         unknown = sum(node.grade == g.GRADE_UNKNOWN for node in nodes)
         draw.say(
             self.console,
-            f"Nothing has been measured yet, so {unknown} of {len(nodes)} nodes are [bold]unknown[/]: not green.",
+            f"Nothing has been measured yet, so {unknown} of {counted(len(nodes), 'node')} count as [bold]unknown[/]: "
+            "not green.",
         )
 
     # 2
@@ -132,6 +136,7 @@ class Story:
                 verdict = self.server.verdict(node.name, GANG)
                 rows.append((node.name, grade, verdict.slowdown, verdict.reason))
         rows.sort(key=lambda row: (-row[1], -row[2], row[0]))
+        draw.say(self.console, f"Grade and slowdown for {GANG}:")
         draw.reasons_table(self.console, rows)
         card = score(
             truth(FleetDir(self.stage.fleet_state), time.time()),

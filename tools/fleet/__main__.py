@@ -39,7 +39,7 @@ def _fleet(options: argparse.Namespace) -> FleetDir:
 
 def _init(options: argparse.Namespace) -> None:
     fleet = create(options.state, options.seed, options.nodes, options.gpus, time.time())
-    print(f"{len(fleet.names)} nodes in {fleet.path}")
+    print(f"{len(fleet.names)} {'node' if len(fleet.names) == 1 else 'nodes'} in {fleet.path}")
     print(f"export GPUGRADE_FLEET={fleet.path} PATH={fleet.path}/bin:$PATH NODE_NAME={fleet.names[0]}")
 
 

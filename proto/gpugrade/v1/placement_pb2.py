@@ -22,37 +22,46 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bgpugrade/v1/placement.proto\x12\x0bgpugrade.v1\"5\n\rFilterRequest\x12\x10\n\x08pod_json\x18\x01 \x01(\x0c\x12\x12\n\nnode_names\x18\x02 \x03(\t\",\n\x06Reason\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x14\n\x0cunresolvable\x18\x02 \x01(\x08\"o\n\x0e\x46ilterResponse\x12\x10\n\x08verdicts\x18\x01 \x03(\r\x12$\n\x07reasons\x18\x02 \x03(\x0b\x32\x13.gpugrade.v1.Reason\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x03 \x01(\t\x12\x10\n\x08warnings\x18\x04 \x03(\t\"4\n\x0cScoreRequest\x12\x10\n\x08pod_json\x18\x01 \x01(\x0c\x12\x12\n\nnode_names\x18\x02 \x03(\t\"F\n\rScoreResponse\x12\x0e\n\x06scores\x18\x01 \x03(\r\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x02 \x01(\t\x12\x10\n\x08warnings\x18\x03 \x03(\t\"s\n\x0cPlaceRequest\x12\x0c\n\x04gpus\x18\x01 \x01(\r\x12\x0c\n\x04pods\x18\x02 \x01(\r\x12\x10\n\x08job_type\x18\x03 \x01(\t\x12\x13\n\x0bsensitivity\x18\x04 \x01(\t\x12\x0f\n\x07\x65xclude\x18\x05 \x03(\t\x12\x0f\n\x07product\x18\x06 \x01(\t\"\x80\x02\n\rPlaceResponse\x12,\n\x0b\x61ssignments\x18\x01 \x03(\x0b\x32\x17.gpugrade.v1.Assignment\x12\x1f\n\x17predicted_relative_time\x18\x02 \x01(\x01\x12\x1b\n\x13\x62lind_relative_time\x18\x03 \x01(\x01\x12\r\n\x05level\x18\x04 \x01(\t\x12\x0e\n\x06\x64omain\x18\x05 \x01(\t\x12\x17\n\x0flocality_factor\x18\x06 \x01(\x01\x12\x10\n\x08job_type\x18\x07 \x01(\t\x12\x13\n\x0bsensitivity\x18\x08 \x01(\t\x12\x12\n\ninfeasible\x18\t \x01(\t\x12\x10\n\x08warnings\x18\n \x03(\t\"Z\n\nAssignment\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04pods\x18\x02 \x01(\r\x12\x10\n\x08slowdown\x18\x03 \x01(\x01\x12\r\n\x05grade\x18\x04 \x01(\t\x12\x0f\n\x07reasons\x18\x05 \x03(\t\"-\n\x16\x45xplainDecisionRequest\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x01 \x01(\t\"\xe7\x01\n\x17\x45xplainDecisionResponse\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x01 \x01(\t\x12\x0c\n\x04verb\x18\x02 \x01(\t\x12\x0b\n\x03pod\x18\x03 \x01(\t\x12\x10\n\x08job_type\x18\x04 \x01(\t\x12\x13\n\x0bsensitivity\x18\x05 \x01(\t\x12\x0c\n\x04mode\x18\x06 \x01(\t\x12\x15\n\rboard_version\x18\x07 \x01(\x04\x12\x14\n\x0cview_version\x18\x08 \x01(\x04\x12(\n\x05nodes\x18\t \x03(\x0b\x32\x19.gpugrade.v1.NodeDecision\x12\x10\n\x08warnings\x18\n \x03(\t\"K\n\x0cNodeDecision\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\r\n\x05score\x18\x03 \x01(\r\x12\x0e\n\x06reason\x18\x04 \x01(\t2\xac\x02\n\tPlacement\x12\x41\n\x06\x46ilter\x12\x1a.gpugrade.v1.FilterRequest\x1a\x1b.gpugrade.v1.FilterResponse\x12>\n\x05Score\x12\x19.gpugrade.v1.ScoreRequest\x1a\x1a.gpugrade.v1.ScoreResponse\x12>\n\x05Place\x12\x19.gpugrade.v1.PlaceRequest\x1a\x1a.gpugrade.v1.PlaceResponse\x12\\\n\x0f\x45xplainDecision\x12#.gpugrade.v1.ExplainDecisionRequest\x1a$.gpugrade.v1.ExplainDecisionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bgpugrade/v1/placement.proto\x12\x0bgpugrade.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"5\n\rFilterRequest\x12\x10\n\x08pod_json\x18\x01 \x01(\x0c\x12\x12\n\nnode_names\x18\x02 \x03(\t\",\n\x06Reason\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x14\n\x0cunresolvable\x18\x02 \x01(\x08\"o\n\x0e\x46ilterResponse\x12\x10\n\x08verdicts\x18\x01 \x03(\r\x12$\n\x07reasons\x18\x02 \x03(\x0b\x32\x13.gpugrade.v1.Reason\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x03 \x01(\t\x12\x10\n\x08warnings\x18\x04 \x03(\t\"4\n\x0cScoreRequest\x12\x10\n\x08pod_json\x18\x01 \x01(\x0c\x12\x12\n\nnode_names\x18\x02 \x03(\t\"F\n\rScoreResponse\x12\x0e\n\x06scores\x18\x01 \x03(\r\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x02 \x01(\t\x12\x10\n\x08warnings\x18\x03 \x03(\t\"s\n\x0cPlaceRequest\x12\x0c\n\x04gpus\x18\x01 \x01(\r\x12\x0c\n\x04pods\x18\x02 \x01(\r\x12\x10\n\x08job_type\x18\x03 \x01(\t\x12\x13\n\x0bsensitivity\x18\x04 \x01(\t\x12\x0f\n\x07\x65xclude\x18\x05 \x03(\t\x12\x0f\n\x07product\x18\x06 \x01(\t\"\x80\x02\n\rPlaceResponse\x12,\n\x0b\x61ssignments\x18\x01 \x03(\x0b\x32\x17.gpugrade.v1.Assignment\x12\x1f\n\x17predicted_relative_time\x18\x02 \x01(\x01\x12\x1b\n\x13\x62lind_relative_time\x18\x03 \x01(\x01\x12\r\n\x05level\x18\x04 \x01(\t\x12\x0e\n\x06\x64omain\x18\x05 \x01(\t\x12\x17\n\x0flocality_factor\x18\x06 \x01(\x01\x12\x10\n\x08job_type\x18\x07 \x01(\t\x12\x13\n\x0bsensitivity\x18\x08 \x01(\t\x12\x12\n\ninfeasible\x18\t \x01(\t\x12\x10\n\x08warnings\x18\n \x03(\t\"Z\n\nAssignment\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04pods\x18\x02 \x01(\r\x12\x10\n\x08slowdown\x18\x03 \x01(\x01\x12\r\n\x05grade\x18\x04 \x01(\t\x12\x0f\n\x07reasons\x18\x05 \x03(\t\"-\n\x16\x45xplainDecisionRequest\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x01 \x01(\t\"\xe7\x01\n\x17\x45xplainDecisionResponse\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x01 \x01(\t\x12\x0c\n\x04verb\x18\x02 \x01(\t\x12\x0b\n\x03pod\x18\x03 \x01(\t\x12\x10\n\x08job_type\x18\x04 \x01(\t\x12\x13\n\x0bsensitivity\x18\x05 \x01(\t\x12\x0c\n\x04mode\x18\x06 \x01(\t\x12\x15\n\rboard_version\x18\x07 \x01(\x04\x12\x14\n\x0cview_version\x18\x08 \x01(\x04\x12(\n\x05nodes\x18\t \x03(\x0b\x32\x19.gpugrade.v1.NodeDecision\x12\x10\n\x08warnings\x18\n \x03(\t\"K\n\x0cNodeDecision\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\r\n\x05score\x18\x03 \x01(\r\x12\x0e\n\x06reason\x18\x04 \x01(\t\"2\n\x14ListDecisionsRequest\x12\x0b\n\x03pod\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\r\"~\n\x15ListDecisionsResponse\x12\x0b\n\x03pod\x18\x01 \x01(\t\x12/\n\tdecisions\x18\x02 \x03(\x0b\x32\x1c.gpugrade.v1.DecisionSummary\x12\'\n\x03now\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xd0\x02\n\x0f\x44\x65\x63isionSummary\x12\x13\n\x0b\x64\x65\x63ision_id\x18\x01 \x01(\t\x12\x0c\n\x04verb\x18\x02 \x01(\t\x12&\n\x02\x61t\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08job_type\x18\x04 \x01(\t\x12\x13\n\x0bsensitivity\x18\x05 \x01(\t\x12\x0c\n\x04mode\x18\x06 \x01(\t\x12\x15\n\rboard_version\x18\x07 \x01(\x04\x12\x14\n\x0cview_version\x18\x08 \x01(\x04\x12\r\n\x05\x61sked\x18\t \x01(\r\x12\x0e\n\x06passed\x18\n \x01(\r\x12\'\n\x04\x62\x65st\x18\x0b \x03(\x0b\x32\x19.gpugrade.v1.NodeDecision\x12%\n\x07refused\x18\x0c \x03(\x0b\x32\x14.gpugrade.v1.Refusal\x12\x0f\n\x07neutral\x18\r \x01(\t\x12\x10\n\x08warnings\x18\x0e \x03(\t\"(\n\x07Refusal\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05nodes\x18\x02 \x01(\r2\x84\x03\n\tPlacement\x12\x41\n\x06\x46ilter\x12\x1a.gpugrade.v1.FilterRequest\x1a\x1b.gpugrade.v1.FilterResponse\x12>\n\x05Score\x12\x19.gpugrade.v1.ScoreRequest\x1a\x1a.gpugrade.v1.ScoreResponse\x12>\n\x05Place\x12\x19.gpugrade.v1.PlaceRequest\x1a\x1a.gpugrade.v1.PlaceResponse\x12\\\n\x0f\x45xplainDecision\x12#.gpugrade.v1.ExplainDecisionRequest\x1a$.gpugrade.v1.ExplainDecisionResponse\x12V\n\rListDecisions\x12!.gpugrade.v1.ListDecisionsRequest\x1a\".gpugrade.v1.ListDecisionsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'gpugrade.v1.placement_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FILTERREQUEST']._serialized_start=44
-  _globals['_FILTERREQUEST']._serialized_end=97
-  _globals['_REASON']._serialized_start=99
-  _globals['_REASON']._serialized_end=143
-  _globals['_FILTERRESPONSE']._serialized_start=145
-  _globals['_FILTERRESPONSE']._serialized_end=256
-  _globals['_SCOREREQUEST']._serialized_start=258
-  _globals['_SCOREREQUEST']._serialized_end=310
-  _globals['_SCORERESPONSE']._serialized_start=312
-  _globals['_SCORERESPONSE']._serialized_end=382
-  _globals['_PLACEREQUEST']._serialized_start=384
-  _globals['_PLACEREQUEST']._serialized_end=499
-  _globals['_PLACERESPONSE']._serialized_start=502
-  _globals['_PLACERESPONSE']._serialized_end=758
-  _globals['_ASSIGNMENT']._serialized_start=760
-  _globals['_ASSIGNMENT']._serialized_end=850
-  _globals['_EXPLAINDECISIONREQUEST']._serialized_start=852
-  _globals['_EXPLAINDECISIONREQUEST']._serialized_end=897
-  _globals['_EXPLAINDECISIONRESPONSE']._serialized_start=900
-  _globals['_EXPLAINDECISIONRESPONSE']._serialized_end=1131
-  _globals['_NODEDECISION']._serialized_start=1133
-  _globals['_NODEDECISION']._serialized_end=1208
-  _globals['_PLACEMENT']._serialized_start=1211
-  _globals['_PLACEMENT']._serialized_end=1511
+  _globals['_FILTERREQUEST']._serialized_start=77
+  _globals['_FILTERREQUEST']._serialized_end=130
+  _globals['_REASON']._serialized_start=132
+  _globals['_REASON']._serialized_end=176
+  _globals['_FILTERRESPONSE']._serialized_start=178
+  _globals['_FILTERRESPONSE']._serialized_end=289
+  _globals['_SCOREREQUEST']._serialized_start=291
+  _globals['_SCOREREQUEST']._serialized_end=343
+  _globals['_SCORERESPONSE']._serialized_start=345
+  _globals['_SCORERESPONSE']._serialized_end=415
+  _globals['_PLACEREQUEST']._serialized_start=417
+  _globals['_PLACEREQUEST']._serialized_end=532
+  _globals['_PLACERESPONSE']._serialized_start=535
+  _globals['_PLACERESPONSE']._serialized_end=791
+  _globals['_ASSIGNMENT']._serialized_start=793
+  _globals['_ASSIGNMENT']._serialized_end=883
+  _globals['_EXPLAINDECISIONREQUEST']._serialized_start=885
+  _globals['_EXPLAINDECISIONREQUEST']._serialized_end=930
+  _globals['_EXPLAINDECISIONRESPONSE']._serialized_start=933
+  _globals['_EXPLAINDECISIONRESPONSE']._serialized_end=1164
+  _globals['_NODEDECISION']._serialized_start=1166
+  _globals['_NODEDECISION']._serialized_end=1241
+  _globals['_LISTDECISIONSREQUEST']._serialized_start=1243
+  _globals['_LISTDECISIONSREQUEST']._serialized_end=1293
+  _globals['_LISTDECISIONSRESPONSE']._serialized_start=1295
+  _globals['_LISTDECISIONSRESPONSE']._serialized_end=1421
+  _globals['_DECISIONSUMMARY']._serialized_start=1424
+  _globals['_DECISIONSUMMARY']._serialized_end=1760
+  _globals['_REFUSAL']._serialized_start=1762
+  _globals['_REFUSAL']._serialized_end=1802
+  _globals['_PLACEMENT']._serialized_start=1805
+  _globals['_PLACEMENT']._serialized_end=2193
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,6 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -147,3 +150,61 @@ class NodeDecision(_message.Message):
     score: int
     reason: str
     def __init__(self, node: _Optional[str] = ..., passed: bool = ..., score: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ListDecisionsRequest(_message.Message):
+    __slots__ = ("pod", "limit")
+    POD_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    pod: str
+    limit: int
+    def __init__(self, pod: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListDecisionsResponse(_message.Message):
+    __slots__ = ("pod", "decisions", "now")
+    POD_FIELD_NUMBER: _ClassVar[int]
+    DECISIONS_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    pod: str
+    decisions: _containers.RepeatedCompositeFieldContainer[DecisionSummary]
+    now: _timestamp_pb2.Timestamp
+    def __init__(self, pod: _Optional[str] = ..., decisions: _Optional[_Iterable[_Union[DecisionSummary, _Mapping]]] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class DecisionSummary(_message.Message):
+    __slots__ = ("decision_id", "verb", "at", "job_type", "sensitivity", "mode", "board_version", "view_version", "asked", "passed", "best", "refused", "neutral", "warnings")
+    DECISION_ID_FIELD_NUMBER: _ClassVar[int]
+    VERB_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    JOB_TYPE_FIELD_NUMBER: _ClassVar[int]
+    SENSITIVITY_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    BOARD_VERSION_FIELD_NUMBER: _ClassVar[int]
+    VIEW_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ASKED_FIELD_NUMBER: _ClassVar[int]
+    PASSED_FIELD_NUMBER: _ClassVar[int]
+    BEST_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    NEUTRAL_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    decision_id: str
+    verb: str
+    at: _timestamp_pb2.Timestamp
+    job_type: str
+    sensitivity: str
+    mode: str
+    board_version: int
+    view_version: int
+    asked: int
+    passed: int
+    best: _containers.RepeatedCompositeFieldContainer[NodeDecision]
+    refused: _containers.RepeatedCompositeFieldContainer[Refusal]
+    neutral: str
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, decision_id: _Optional[str] = ..., verb: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., job_type: _Optional[str] = ..., sensitivity: _Optional[str] = ..., mode: _Optional[str] = ..., board_version: _Optional[int] = ..., view_version: _Optional[int] = ..., asked: _Optional[int] = ..., passed: _Optional[int] = ..., best: _Optional[_Iterable[_Union[NodeDecision, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., neutral: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("reason", "nodes")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    nodes: int
+    def __init__(self, reason: _Optional[str] = ..., nodes: _Optional[int] = ...) -> None: ...

@@ -56,6 +56,11 @@ class PlacementStub(object):
                 request_serializer=gpugrade_dot_v1_dot_placement__pb2.ExplainDecisionRequest.SerializeToString,
                 response_deserializer=gpugrade_dot_v1_dot_placement__pb2.ExplainDecisionResponse.FromString,
                 _registered_method=True)
+        self.ListDecisions = channel.unary_unary(
+                '/gpugrade.v1.Placement/ListDecisions',
+                request_serializer=gpugrade_dot_v1_dot_placement__pb2.ListDecisionsRequest.SerializeToString,
+                response_deserializer=gpugrade_dot_v1_dot_placement__pb2.ListDecisionsResponse.FromString,
+                _registered_method=True)
 
 
 class PlacementServicer(object):
@@ -90,6 +95,13 @@ class PlacementServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListDecisions(self, request, context):
+        """What was answered about a pod lately, newest first? NOT_FOUND where no recent decision is about it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PlacementServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -112,6 +124,11 @@ def add_PlacementServicer_to_server(servicer, server):
                     servicer.ExplainDecision,
                     request_deserializer=gpugrade_dot_v1_dot_placement__pb2.ExplainDecisionRequest.FromString,
                     response_serializer=gpugrade_dot_v1_dot_placement__pb2.ExplainDecisionResponse.SerializeToString,
+            ),
+            'ListDecisions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDecisions,
+                    request_deserializer=gpugrade_dot_v1_dot_placement__pb2.ListDecisionsRequest.FromString,
+                    response_serializer=gpugrade_dot_v1_dot_placement__pb2.ListDecisionsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -224,6 +241,33 @@ class Placement(object):
             '/gpugrade.v1.Placement/ExplainDecision',
             gpugrade_dot_v1_dot_placement__pb2.ExplainDecisionRequest.SerializeToString,
             gpugrade_dot_v1_dot_placement__pb2.ExplainDecisionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDecisions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gpugrade.v1.Placement/ListDecisions',
+            gpugrade_dot_v1_dot_placement__pb2.ListDecisionsRequest.SerializeToString,
+            gpugrade_dot_v1_dot_placement__pb2.ListDecisionsResponse.FromString,
             options,
             channel_credentials,
             insecure,
