@@ -21,6 +21,7 @@ class Scorecard:
         unknown: of those, graded unknown.
         good: nodes that are really fine.
         false_alarms: of those, graded yellow or red.
+        passing: nodes in a slow episode right now, left out of both: whether a probe has met it yet is chance.
     """
 
     bad: int
@@ -29,6 +30,7 @@ class Scorecard:
     unknown: int
     good: int
     false_alarms: tuple[str, ...]
+    passing: int
 
 
 def score(
@@ -46,13 +48,16 @@ def score(
     weights = job.weights_for(job.shape.variant)
     time_of: dict[str, float] = {}
     sick: set[str] = set()
+    passing: set[str] = set()
     for row in truth:
         time = sum(float(weights[Dimension.parse(name)]) * value for name, value in row["slowdown"].items())
         time_of[row["node"]] = max(time_of.get(row["node"], 0.0), time)
         if row["faults"]:
             sick.add(row["node"])
-    bad = {name for name, time in time_of.items() if time >= yellow_from} | sick
-    good = time_of.keys() - bad
+        if row["episode"]:
+            passing.add(row["node"])
+    bad = ({name for name, time in time_of.items() if time >= yellow_from} | sick) - passing
+    good = time_of.keys() - bad - passing
     alarmed = {name for name, grade in grades.items() if grade in (g.GRADE_YELLOW, g.GRADE_RED)}
     unknown = {name for name, grade in grades.items() if grade == g.GRADE_UNKNOWN}
     return Scorecard(
@@ -62,4 +67,5 @@ def score(
         unknown=len(bad & unknown),
         good=len(good),
         false_alarms=tuple(sorted(good & alarmed)),
+        passing=len(passing),
     )

@@ -148,7 +148,8 @@ class Story:
             self.console,
             f"The emulator knows the truth: [bold]{card.found} of {card.bad}[/] slow or sick nodes were found, "
             f"with [bold]{len(card.false_alarms)}[/] false alarms among {card.good} good ones"
-            + (f"; missed: {', '.join(card.missed)}." if card.missed else "."),
+            + (f"; missed: {', '.join(card.missed)}." if card.missed else ".")
+            + (f" {card.passing} more are in a passing slow episode just now." if card.passing else ""),
         )
 
     # 5
@@ -163,6 +164,10 @@ class Story:
         self.stage.place_one(single, "a [bold]sensitive[/] job on one node, 8 GPUs", "train-node", "sensitive")
         tolerant = PodSpec("chatbot", 1, {"gpugrade.dev/job-type": "infer-gpu", "gpugrade.dev/sensitivity": "tolerant"})
         self.stage.place_one(tolerant, "a [bold]tolerant[/] one, 1 GPU", "infer-gpu", "tolerant")
+        draw.say(
+            self.console,
+            "  [dim]It bears 1.25, so it takes a node that stricter jobs cannot use: the fast ones stay free.[/]",
+        )
         self.stage.scheduler.unbind_all([pod.name for pod in gang])
         self.stage.await_free(dict.fromkeys(placed, 8))
         draw.say(self.console, "[dim]The gang has done its work and leaves its nodes.[/]")
