@@ -42,7 +42,7 @@ proto-check: ## Fail if the generated code is not fresh
 	tools/proto.sh --check
 
 bench: $(VENV)/.test-$(WANTS) ## Latency of the extender beside a reference, same run
-	$(BIN)/python -m tools.bench
+	$(BIN)/python -m tools.bench $(BENCH_ARGS)
 
 clean: ## Remove what was built here
 	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
