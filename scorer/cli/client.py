@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -87,13 +88,25 @@ def target_of(server: str) -> str:
 class Client:
     """Asks one server, and turns its errors into gpugrade's."""
 
-    def __init__(self, server: str, timeout_s: float) -> None:
+    def __init__(self, server: str, timeout_s: float, ca_file: str | None = None) -> None:
+        """Open a channel: TLS where certificates are named, else plain.
+
+        Raises:
+            InputError: if the address is wrong, or the certificates cannot be read.
+        """
         self._server = target_of(server)
         self._timeout_s = timeout_s
         options: list[tuple[str, int]] = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES)]
         if self._server.startswith(("localhost:", "127.", "[::1]", "unix:")):
             options.append(("grpc.enable_http_proxy", 0))
-        self._channel = grpc.insecure_channel(self._server, options=options)
+        if ca_file is None:
+            self._channel = grpc.insecure_channel(self._server, options=options)
+        else:
+            try:
+                authority = Path(ca_file).read_bytes()
+            except OSError as error:
+                raise InputError(f"--ca-file {ca_file} cannot be read: {error.strerror}") from error
+            self._channel = grpc.secure_channel(self._server, grpc.ssl_channel_credentials(authority), options=options)
         self._grades = grading_pb2_grpc.GradesStub(self._channel)
         self._placement = placement_pb2_grpc.PlacementStub(self._channel)
         self._job_types: grading_pb2.ListJobTypesResponse | None = None

@@ -149,12 +149,18 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
     metavar="SECONDS",
     help=f"How long to wait for an answer.  [default: {DEFAULT_TIMEOUT_S:g}]",
 )
+@click.option(
+    "--ca-file",
+    envvar="GPUGRADE_CA_FILE",
+    metavar="FILE",
+    help="Certificates that sign the server's (PEM); also GPUGRADE_CA_FILE. Without it no TLS.",
+)
 @click.option("--no-color", is_flag=True, help="No colour on a terminal; also NO_COLOR.")
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Say which.")
 @click.pass_context
-def main(ctx: click.Context, server: str | None, timeout: float | None, no_color: bool) -> None:
+def main(ctx: click.Context, server: str | None, timeout: float | None, ca_file: str | None, no_color: bool) -> None:
     """Grades of GPU nodes: which are slow or sick, why, and where a job should go."""
-    ctx.obj = {"server": server, "timeout": timeout, "no_color": no_color}
+    ctx.obj = {"server": server, "timeout": timeout, "ca_file": ca_file, "no_color": no_color}
 
 
 if __name__ == "__main__":

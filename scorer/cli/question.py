@@ -50,10 +50,11 @@ def question(*, watchable: bool = False) -> Callable[[Callable[..., output.Answe
             ctx = click.get_current_context()
             server = _option(ctx, "server", options.pop("server"), DEFAULT_SERVER)
             timeout_s = _option(ctx, "timeout", options.pop("timeout"), DEFAULT_TIMEOUT_S)
+            ca_file = _option(ctx, "ca_file", options.pop("ca_file"), None)
             no_color = bool(_option(ctx, "no_color", options.pop("no_color"), default=False))
             form = options.pop("output")
             again, interval_s = options.pop("watch", False), options.pop("interval", 0.0)
-            with Client(server, timeout_s) as client:
+            with Client(server, timeout_s, ca_file) as client:
                 if again:
                     watch.repeat(lambda: ask(client, **options), form, no_color, interval_s)
                     return
@@ -79,6 +80,7 @@ def _shared_options() -> list[Callable[..., Any]]:
             metavar="SECONDS",
             help="How long to wait for an answer.",
         ),
+        click.option("--ca-file", metavar="FILE", help="Certificates that sign the server's; also GPUGRADE_CA_FILE."),
         click.option("--no-color", is_flag=True, help="No colour on a terminal; also NO_COLOR."),
     ]
 

@@ -44,6 +44,8 @@ _PORT = click.IntRange(0, 65535)
 @click.option("--tls-cert", type=_FILE, help="Certificate of the scheduler's door (PEM).")
 @click.option("--tls-key", type=_FILE, help="Its key (PEM).")
 @click.option("--tls-client-ca", type=_FILE, help="Callers of the scheduler's door must show a certificate of this CA.")
+@click.option("--grpc-tls-cert", type=_FILE, help="Certificate of the gRPC door (PEM); probes show their tokens there.")
+@click.option("--grpc-tls-key", type=_FILE, help="Its key (PEM).")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
@@ -67,6 +69,8 @@ def command(
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_client_ca: Path | None,
+    grpc_tls_cert: Path | None,
+    grpc_tls_key: Path | None,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -94,15 +98,16 @@ def command(
         retention=Retention(max_age_s=retention_days * _DAY, max_bytes=max_db_mib * _MIB),
         evidence_s=min(21.0, retention_days) * _DAY,
         reflection=reflection,
-        tls=_tls(tls_cert, tls_key, tls_client_ca),
+        tls=_tls("--tls", tls_cert, tls_key, tls_client_ca),
+        grpc_tls=_tls("--grpc-tls", grpc_tls_cert, grpc_tls_key),
     )
     source = FleetFileSource(fleet, settings.current().placement.topology)
     Server(options, source, settings).run()
 
 
-def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> Tls | None:
+def _tls(flag: str, certificate: Path | None, key: Path | None, client_ca: Path | None = None) -> Tls | None:
     if certificate is None and key is None and client_ca is None:
         return None
     if certificate is None or key is None:
-        raise click.UsageError("TLS needs both --tls-cert and --tls-key")
+        raise click.UsageError(f"TLS needs both {flag}-cert and {flag}-key")
     return Tls(certificate, key, client_ca)

@@ -64,6 +64,9 @@ class ServeOptions:
     """Samples of this time are held in memory for the fold."""
     reflection: bool = True
     tls: Tls | None = None
+    """For the scheduler's door."""
+    grpc_tls: Tls | None = None
+    """For the gRPC door: probes show their tokens there."""
 
 
 class _Asked:
@@ -118,7 +121,7 @@ class Server:
         options, policy = self._options, self._settings.current()
         scheduler = self._bind("scheduler", options.scheduler_port)
         admin = self._bind("admin", options.admin_port)
-        self._grpc = GrpcDoor(options.host, options.grpc_port, with_reflection=options.reflection)
+        self._grpc = GrpcDoor(options.host, options.grpc_port, with_reflection=options.reflection, tls=options.grpc_tls)
         self._closing.callback(self._grpc.stop)
         self.ports = {
             "scheduler": int(scheduler.getsockname()[1]),

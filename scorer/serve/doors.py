@@ -35,7 +35,7 @@ _MAX_SEND = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files for the scheduler's door.
+    """Files for a door.
 
     Attributes:
         certificate: PEM, chain included.
@@ -151,15 +151,31 @@ class HttpDoor:
         await serving
 
 
+def _credentials(tls: Tls) -> grpc.ServerCredentials:
+    """Credentials for the gRPC door; gRPC itself would only log what is wrong with the files."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key)
+        pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"the files for TLS cannot be used: {error}; look at --grpc-tls-cert and --grpc-tls-key"
+        ) from None
+    return grpc.ssl_server_credentials([pair])
+
+
 class GrpcDoor:
     """The gRPC server with health and reflection."""
 
-    def __init__(self, host: str, port: int, *, with_reflection: bool, workers: int = 16) -> None:
+    def __init__(
+        self, host: str, port: int, *, with_reflection: bool, tls: Tls | None = None, workers: int = 16
+    ) -> None:
         """Bind the port; services are added to :attr:`server` before :meth:`start`.
 
         Raises:
+            ConfigError: if the files for TLS cannot be used.
             UnavailableError: if the port is in use or may not be opened.
         """
+        credentials = None if tls is None else _credentials(tls)
         self.server = grpc.server(
             ThreadPoolExecutor(workers, thread_name_prefix="grpc"),
             options=[
@@ -177,8 +193,12 @@ class GrpcDoor:
         self._started = False
         # gRPC's own message does not say why; this does, and gives the port back at once.
         listen(host, port, "grpc").close()
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            self.port = self.server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            if credentials is None:
+                self.port = self.server.add_insecure_port(address)
+            else:
+                self.port = self.server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise UnavailableError(
                 f"grpc: cannot listen on {host}:{port}: {error}; choose another with --grpc-port"

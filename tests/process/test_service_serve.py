@@ -524,6 +524,39 @@ def test_the_schedulers_door_with_client_certificates(tmp_path: Path) -> None:
     assert "--tls-cert" in done.stderr
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate of this test")
+def test_tokens_and_questions_travel_by_tls_where_the_grpc_door_has_a_certificate(tmp_path: Path) -> None:
+    make = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+    name = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost")
+    subprocess.run(
+        [*make, *name, "-keyout", "key.pem", "-out", "cert.pem"], cwd=tmp_path, check=True, capture_output=True
+    )
+    files = (f"--grpc-tls-cert={tmp_path}/cert.pem", f"--grpc-tls-key={tmp_path}/key.pem")
+    with serving(tmp_path, *files) as server:
+        target = f"127.0.0.1:{server.ports['grpc']}"
+        authority = grpc.ssl_channel_credentials((tmp_path / "cert.pem").read_bytes())
+        with grpc.secure_channel(target, authority) as channel:
+            message = report(pb_sample("a", time.time()))
+            metadata = (("authorization", f"Bearer {TOKEN} 0"),)
+            stub = probe_pb2_grpc.ProbeIngestStub(channel)
+            assert stub.Report(message, metadata=metadata, timeout=20).accepted == 1
+
+        def ask(*options: str) -> subprocess.CompletedProcess[str]:
+            argv = [sys.executable, "-m", "scorer.cli.main", "--server", target, "nodes", "-o", "name", *options]
+            return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+        known = ask("--ca-file", str(tmp_path / "cert.pem"))
+        assert "gpu-0" in known.stdout, known.stderr
+        assert ask().returncode == 2
+        missing = ask("--ca-file", "nowhere.pem")
+        assert missing.returncode == 2
+        assert "nowhere.pem cannot be read" in missing.stderr
+    wrong = command(tmp_path, f"--grpc-tls-cert={tmp_path}/fleet.yaml", f"--grpc-tls-key={tmp_path}/key.pem")
+    done = subprocess.run(wrong, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "--grpc-tls-cert" in done.stderr
+
+
 def test_nodes_without_a_token_report_on_the_loopback_alone(tmp_path: Path) -> None:
     document = fleet_document()
     for node in document["nodes"]:
