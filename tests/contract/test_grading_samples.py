@@ -46,6 +46,13 @@ def test_what_prometheus_stores_without_honor_labels(shared: Path) -> None:
     assert scrape.hostname == "node-a"
 
 
+def test_a_metric_of_mig_slices_that_no_rule_reads_is_counted_and_makes_no_gpu(shared: Path) -> None:
+    scrape = parse_scrape((shared / "samples/dcgm_exporter_mig.prom").read_text())
+    assert scrape.series == ()
+    assert not scrape.gpus
+    assert scrape.dropped == {"unknown-metric": 2}
+
+
 def test_health_reports(shared: Path) -> None:
     samples = shared / "samples"
     assert read_health(samples / "dcgmi_health_check_healthy.json") == {}
