@@ -105,7 +105,6 @@ def world_of(
         view_of(tuple(slowdown), labels, free=free, pods=pods),
         policy or PlacementPolicy(mode=mode),
         GradingPolicy(),
-        NOW,
     )
 
 

@@ -9,6 +9,7 @@ from scorer.cli.client import Client, rounded
 from scorer.cli.output import Answer, Column, Facts, Table, number
 from scorer.cli.question import parse_names, parse_sensitivity, question
 from scorer.model.grade import Grade
+from scorer.model.words import counted
 
 MAX_PODS = 100_000
 MAX_GPUS_OF_A_POD = 1024
@@ -80,7 +81,7 @@ def _document(response: placement_pb2.PlaceResponse, gpus: int, pods: int) -> di
 
 def _job(response: placement_pb2.PlaceResponse, gpus: int, pods: int) -> str:
     return (
-        f"{pods} pod{'s' * (pods != 1)} of {gpus} GPU{'s' * (gpus != 1)}, "
+        f"{counted(pods, 'pod')} of {counted(gpus, 'GPU')}, "
         f"{response.job_type or 'any type'}, {response.sensitivity or 'own sensitivity'}"
     )
 

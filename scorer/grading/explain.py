@@ -76,7 +76,6 @@ class NodeExplanation:
     Attributes:
         node: name.
         at: Unix seconds of the board.
-        evidence_at: newest good probe of its GPUs, Unix seconds; NaN where there is none.
         jobs: one entry a job type.
         gpus: by index.
         findings: worst first.
@@ -87,7 +86,6 @@ class NodeExplanation:
 
     node: str
     at: float
-    evidence_at: float
     jobs: tuple[JobGrade, ...]
     gpus: tuple[GpuExplanation, ...]
     findings: tuple[Finding, ...]
@@ -123,7 +121,6 @@ def explain_node(
     return NodeExplanation(
         node=board.nodes[row],
         at=board.at,
-        evidence_at=float(board.evidence_at[row]),
         jobs=jobs,
         gpus=tuple(_gpu(board, g, types, sensitivity) for g in range(start, stop)),
         findings=findings,

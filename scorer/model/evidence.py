@@ -40,12 +40,6 @@ class GpuFacts:
     default_power_limit_w: float = 0.0
     driver: str = ""
 
-    @property
-    def reference_group(self) -> str:
-        """The key of GPUs that may be compared with this one."""
-        branch = self.driver.split(".", 1)[0]
-        return f"{self.product}|{self.memory_mib}|{self.default_power_limit_w:.0f}|{branch}"
-
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:

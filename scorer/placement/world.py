@@ -69,7 +69,6 @@ class World:
         view: ClusterView,
         policy: PlacementPolicy,
         grading: GradingPolicy,
-        now: float,  # noqa: ARG003  the seam gives the clock to every builder; age is judged when a request comes
     ) -> "World":
         """Align a board with a view and compute what requests will look up.
 
@@ -80,7 +79,6 @@ class World:
             view: the cluster; its nodes give the order of rows.
             policy: how to answer.
             grading: job types and thresholds; a job type that the board lacks is unknown everywhere.
-            now: Unix seconds.
         """
         grade, slowdown = _align(board, view, grading)
         levels = build_levels(view, policy.locality)

@@ -19,7 +19,6 @@ from gpugrade.v1 import grading_pb2_grpc, placement_pb2_grpc, probe_pb2_grpc
 from prometheus_client import CollectorRegistry
 
 from scorer.model.errors import UnavailableError
-from scorer.model.policy import Mode
 from scorer.serve.admin import AdminViews, Check, make_admin_app
 from scorer.serve.doors import GrpcDoor, HttpDoor, Tls, listen
 from scorer.serve.extender import make_extender_app
@@ -49,9 +48,6 @@ class ServeOptions:
     """What ``gpugrade serve`` is told."""
 
     db: Path
-    config: Path | None = None
-    mode: Mode | None = None
-    """Wins over the settings file."""
     host: str = "127.0.0.1"
     scheduler_port: int = 9440
     grpc_port: int = 9441

@@ -184,7 +184,7 @@ class Folder:
             graded = graded or self._graded
             cluster = self._cluster.current
             board = None if graded is None else graded.board
-            world = World.build(board, cluster.view, settings.placement, settings.grading, time.time())
+            world = World.build(board, cluster.view, settings.placement, settings.grading)
             self._graded = graded
             self._state.replace(world)
             self._shown = cluster

@@ -149,7 +149,7 @@ class ServingState:
         self.metrics = Metrics(registry)
         none = np.empty(0, np.int32)
         view = ClusterView(0, clock(), (), {}, (), (), none, none)
-        world = World.build(None, view, policy or PlacementPolicy(), grading or GradingPolicy(), clock())
+        world = World.build(None, view, policy or PlacementPolicy(), grading or GradingPolicy())
         self.snapshot = Snapshot(world, ScoreTable(()), NameMemory(()))
         self._ring: OrderedDict[str, Decision] = OrderedDict()
         self._ring_lock = threading.Lock()

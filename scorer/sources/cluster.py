@@ -1,4 +1,4 @@
-"""Where the cluster is known from. A fleet file is one source; watches of a Kubernetes API are another."""
+"""Where the cluster is known from. A fleet file is the one source so far."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -57,7 +57,6 @@ class EvidenceLog:
         self._last: dict[str, float] = {}
         self._unordered = False
         self._compact_at = 0.0
-        self._changes = 0
         self._samples_cache: tuple[object, SampleColumns, dict[str, int]] | None = None
         self._inventory_cache: tuple[Mapping[str, NodeRecord], int, Inventory] | None = None
         self._rows_cache: (
@@ -66,11 +65,6 @@ class EvidenceLog:
         self._inventory_version = 0
         self._kernel_cache: tuple[KernelMessage, ...] | None = ()
         self._runs_version = 0
-
-    @property
-    def changes(self) -> int:
-        """Grows with everything that is added."""
-        return self._changes
 
     @property
     def samples(self) -> int:
@@ -108,7 +102,6 @@ class EvidenceLog:
             self._columns.extend(
                 key=key, dimension=dimension, at=at, value=values, status=status, run=run, sm_clock=clocks
             )
-            self._changes += 1
 
     def add_runs(self, runs: Iterable[Run]) -> None:
         """Add runs, or put their newest phase in place of what was known.
@@ -122,7 +115,6 @@ class EvidenceLog:
                     self._runs_of[run.node] += 1
                 self._runs[run.id] = run
                 self._runs_version += 1
-                self._changes += 1
             for node in [node for node, count in self._runs_of.items() if count > _RUNS_PER_NODE]:
                 known = [run for run in self._runs.values() if run.node == node]
                 known.sort(key=lambda run: (run.phase is not RunPhase.REVERTED, run.started))
@@ -143,7 +135,6 @@ class EvidenceLog:
                     kept = self._kernel[message.node] = deque(maxlen=_KERNEL_PER_NODE)
                 kept.append(message)
                 self._kernel_cache = None
-                self._changes += 1
 
     def set_gpus(self, node: str, gpus: tuple[GpuFacts, ...]) -> None:
         """Put a node's inventory in place of what was known."""
@@ -151,7 +142,6 @@ class EvidenceLog:
             if self._gpus.get(node) != gpus:
                 self._gpus[node] = gpus
                 self._inventory_version += 1
-                self._changes += 1
 
     def suggest_gpus(self, node: str, gpus: Mapping[int, GpuFacts]) -> None:
         """Say what GPUs a node seems to have; its own report, where there is one, wins.
@@ -165,7 +155,6 @@ class EvidenceLog:
                 self._suggested[node] = merged
                 if node not in self._gpus:
                     self._inventory_version += 1
-                    self._changes += 1
 
     def evidence(
         self,

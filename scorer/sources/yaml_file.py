@@ -135,8 +135,6 @@ class WatchedFile(Generic[T]):
         self._digest = self._hash()
         self.current: T = parse(path)
         self.problem = ""
-        self.reloads = 0
-        self.failures = 0
 
     def start(self, changed: Callable[[], None]) -> None:
         """Poll for changes; ``changed`` is called after each good reload, from the polling thread."""
@@ -164,11 +162,9 @@ class WatchedFile(Generic[T]):
         try:
             self.current = self._parse(self._path)
         except ConfigError as error:
-            self.failures += 1
             self.problem = str(error)
             log.warning("file refused, the last good one stays", path=str(self._path), error=str(error))
             return False
-        self.reloads += 1
         self.problem = ""
         log.info("file reloaded", path=str(self._path))
         return True
@@ -180,7 +176,6 @@ class WatchedFile(Generic[T]):
                     changed()
             except Exception:
                 # A fault of ours: said, and the next change is still seen.
-                self.failures += 1
                 self.problem = "it could not be taken over; the log says why"
                 log.exception("file not taken over", path=str(self._path))
 

@@ -80,6 +80,7 @@ def ask_about_a_pod(chain: WholeChain) -> None:
 
 def test_pages_show_commands() -> None:
     assert len(PLAIN) > 20
+    assert STAYING
     assert {command.command for command in MAKE} >= {"make demo", "make test"}
 
 

@@ -10,6 +10,7 @@ import yaml
 from scorer.cli.main import SUBCOMMANDS, main
 from scorer.model.grade import DEFAULT_THRESHOLDS, Sensitivity
 from scorer.model.jobtype import DEFAULT_JOB_TYPES
+from scorer.placement.gangs import GANG_ROWS
 from scorer.placement.pod import JOB_TYPE_LABEL, SENSITIVITY_LABEL
 from tests.conftest import ROOT
 
@@ -123,6 +124,13 @@ def test_the_tables_of_job_types_and_classes_are_those_of_the_code() -> None:
     for sensitivity in Sensitivity:
         bounds = DEFAULT_THRESHOLDS[sensitivity]
         assert re.search(rf"\| `{sensitivity.label}` \| \w \| {bounds.yellow:.2f} \| {bounds.red:.2f} \|", text)
+
+
+def test_the_table_of_gangs_names_every_kind_in_the_order_in_which_they_decide() -> None:
+    table = read("docs/reference/labels.md").partition("| framework | kind |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| [^|]+ \| `([\w-]+)` \|", table, re.MULTILINE) == list(
+        dict.fromkeys(r.kind for r in GANG_ROWS)
+    )
 
 
 @pytest.mark.parametrize("page", [*PAGES, "docs/reference/labels.md", "manifests/README.md"])

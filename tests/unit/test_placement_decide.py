@@ -133,7 +133,7 @@ def test_allow_never_removes_unknown() -> None:
 @pytest.mark.parametrize(("at", "why"), [(NOW - 901, "stale-board"), (None, "no-board")])
 def test_stale_or_no_board_is_neutral(at: float | None, why: str) -> None:
     board = board_of(FLEET, at=at) if at is not None else None
-    world = World.build(board, view_of(tuple(FLEET)), PlacementPolicy(mode=Mode.ENFORCE), GradingPolicy(), NOW)
+    world = World.build(board, view_of(tuple(FLEET)), PlacementPolicy(mode=Mode.ENFORCE), GradingPolicy())
     filtered = filter_nodes(world, request(world, pod_facts(8)), list(FLEET), NOW)
     scored = score_nodes(world, request(world, pod_facts(8)), list(FLEET), NOW)
     assert (filtered.neutral, scored.neutral) == (why, why)
@@ -189,7 +189,7 @@ def test_decision_id_tells_requests_apart_and_repeats() -> None:
 
 def test_a_node_of_the_view_that_the_board_lacks_is_unknown() -> None:
     view = view_of(("fast", "new"))
-    world = World.build(board_of({"fast": 1.0}), view, PlacementPolicy(mode=Mode.ENFORCE), GradingPolicy(), NOW)
+    world = World.build(board_of({"fast": 1.0}), view, PlacementPolicy(mode=Mode.ENFORCE), GradingPolicy())
     assert Grade(int(world.grade[0, 0, 0, 1])) is Grade.UNKNOWN
     assert passing(world, pod_facts(8), ["new"]) == ["new"]
 

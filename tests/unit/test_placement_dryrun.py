@@ -88,9 +88,7 @@ def test_an_empty_cluster_holds_nothing() -> None:
 def test_a_product_narrows_the_choice_and_an_unknown_one_says_which_there_are() -> None:
     world = laggards()
     products = tuple("NVIDIA A100" if name.startswith("r4") else "NVIDIA H100 80GB HBM3" for name in world.view.nodes)
-    mixed = World.build(
-        world.board, dataclasses.replace(world.view, product=products), world.policy, world.grading, NOW
-    )
+    mixed = World.build(world.board, dataclasses.replace(world.view, product=products), world.policy, world.grading)
     job = job_request(8, 3, "", "", mixed.grading)
     rng = np.random.default_rng(1)
     chosen = place(mixed, job, (), rng=rng, product="h100-80GB")
@@ -104,9 +102,7 @@ def test_a_gang_never_mixes_products_although_the_rack_does() -> None:
     labels = racks(2, 4)
     world = world_of(dict.fromkeys(labels, 1.0), labels=labels)
     products = tuple("A100" if name[-1] in "12" else "H100" for name in world.view.nodes)
-    mixed = World.build(
-        world.board, dataclasses.replace(world.view, product=products), world.policy, world.grading, NOW
-    )
+    mixed = World.build(world.board, dataclasses.replace(world.view, product=products), world.policy, world.grading)
     rng = np.random.default_rng(1)
     for pods in (2, 3, 4):
         plan = place(mixed, job_request(8, pods, "", "", mixed.grading), (), rng=rng)

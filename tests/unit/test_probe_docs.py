@@ -5,6 +5,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from prometheus_client import generate_latest
 
 from chaos_probe.devices.cuda import Cuda
 from chaos_probe.experiments import EXPERIMENTS
@@ -13,6 +14,7 @@ from chaos_probe.experiments.dcgm_inject import FAULTS
 from chaos_probe.halt import Halt
 from chaos_probe.journal import Journal
 from chaos_probe.machine import Machine
+from chaos_probe.metrics import Metrics
 from chaos_probe.request import Request
 from chaos_probe.run import Runner
 from chaos_probe.settings import AgentSettings, GuardSettings, Settings
@@ -81,6 +83,13 @@ def test_the_example_of_the_guide_runs(tmp_path: Path) -> None:
     outcome = runner.execute(Request(made(), {"seconds": "50ms"}), Halt())
     assert outcome.good, outcome.steps
     assert outcome.figures[0].value > 0
+
+
+def test_the_page_of_metrics_lists_those_of_the_agent() -> None:
+    page = (ROOT / "docs/reference/metrics.md").read_text("utf-8")
+    named = re.findall(r"^\| `(chaos_probe_\w+)` \|", page, re.MULTILINE)
+    families = re.findall(r"^# TYPE (\w+)", generate_latest(Metrics().registry).decode(), re.MULTILINE)
+    assert sorted(named) == sorted(families)
 
 
 @pytest.mark.parametrize("page", [PAGE, GUIDE, ROOT / "chaos_probe/README.md", ROOT / "tools/fleet/README.md"])

@@ -51,7 +51,7 @@ def build_world(count: int, now: float) -> World:
     slowdown = 0.97 + rng.gamma(2.0, 0.02, count).astype(np.float32)
     slowdown[rng.random(count) < 0.02] = 1.3
     policy = PlacementPolicy(mode=Mode.ENFORCE, stale_board_s=float("inf"))
-    return World.build(_board(names, row, slowdown, now), view, policy, GradingPolicy(), now)
+    return World.build(_board(names, row, slowdown, now), view, policy, GradingPolicy())
 
 
 def _board(

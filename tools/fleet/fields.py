@@ -82,7 +82,7 @@ def _field(
     return DcgmField(number, f"DCGM_FI_DEV_{name}", short, unit, words, kind == "counter", kind != "real", live)
 
 
-GAUGE, COUNTER, REAL = "gauge", "counter", "real"
+COUNTER, REAL = "counter", "real"
 REASONS_HELP = "Current clock throttle reasons (bitmask of DCGM_CLOCKS_THROTTLE_REASON_*)"
 THROTTLED, TOTAL = "Throttling duration due to", "Total number of"
 REMAPPED = "Number of remapped rows for"
