@@ -143,6 +143,9 @@ GANG_ROWS: tuple[GangRow, ...] = (
     GangRow("light-pod-group", _labels(f"{_LIGHT}/name"), size=_labels(f"{_LIGHT}/min-available")),
 )
 
+#: The kinds that a :class:`GangKey` may have, in the order of the table.
+GANG_KINDS: tuple[str, ...] = tuple(dict.fromkeys(row.kind for row in GANG_ROWS))
+
 
 @dataclass(frozen=True, slots=True)
 class Membership:

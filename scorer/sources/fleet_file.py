@@ -11,6 +11,7 @@ from msgspec import Meta, field
 
 from scorer.model.cluster import BoundPod, GangKey
 from scorer.model.errors import ConfigError
+from scorer.placement.gangs import GANG_KINDS
 from scorer.sources.cluster import ClusterState, NodeRecord, Topology, build_state
 from scorer.sources.topology_section import LabelKey, TreeRow, trees_of
 from scorer.sources.yaml_file import Strict, WatchedFile, decode_yaml, read_bounded
@@ -81,6 +82,10 @@ def load_fleet(path: Path, version: int, now: float, topology: Topology = ()) ->
     for i, pod in enumerate(fleet.pods):
         if pod.node not in names:
             raise ConfigError(f"{path}: $.pods[{i}].node: there is no node {pod.node!r} in this file")
+        if pod.gang is not None and pod.gang.kind not in GANG_KINDS:
+            # A kind that no pod ever gets would leave its members unseen, without a word.
+            known = ", ".join(GANG_KINDS)
+            raise ConfigError(f"{path}: $.pods[{i}].gang.kind: there is no kind {pod.gang.kind!r}; there are {known}")
     try:
         own = trees_of(fleet.topology, "$.topology")
     except ValueError as error:

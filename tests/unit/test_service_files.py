@@ -74,6 +74,10 @@ def test_a_fleet_becomes_a_view(tmp_path: Path) -> None:
         ),
         (HEAD + "nodes: [{name: a, gpus: 8, probeTokenSha256: abc}]", "probeTokenSha256"),
         (
+            HEAD + "nodes: [{name: a, gpus: 8}]\npods: [{name: p, node: a, gpus: 1, gang: {kind: kueue, name: g}}]",
+            r"\$.pods\[0\].gang.kind: there is no kind 'kueue'; there are pod-group, .*kueue-pod-group",
+        ),
+        (
             HEAD + "nodes: [{name: a, gpus: 8}]\npods: [{name: p, node: b, gpus: 1}]",
             r"\$.pods\[0\].node: there is no node 'b'",
         ),
