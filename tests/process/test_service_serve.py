@@ -1,119 +1,23 @@
-"""The server as a real process: what was acknowledged stays, what is broken is told, and it ends when asked."""
+"""The server as a real process: what was acknowledged stays, and what is broken is told."""
 
 import json
 import os
-import shutil
 import signal
-import socket
-import ssl
 import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from gpugrade.v1 import grading_pb2, grading_pb2_grpc, placement_pb2, placement_pb2_grpc, probe_pb2_grpc
+from gpugrade.v1 import grading_pb2, grading_pb2_grpc, placement_pb2, placement_pb2_grpc
 from gpugrade.v1 import probe_pb2 as pb
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
+from tests.process.service_server import PAGE, Running, command, report, serving
 from tests.service_support import TOKEN, fleet_document, http_answer, pb_sample, raw_server, stamp, until, write_fleet
-
-PAGE = b'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-a",modelName="NVIDIA H100 80GB HBM3"} 41\n'
-
-
-@dataclass
-class Running:
-    """A server that runs."""
-
-    process: subprocess.Popen[bytes]
-    ports: dict[str, int]
-    log: Path
-
-    def get(self, path: str) -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.ports['admin']}{path}", timeout=10) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-        except OSError:
-            return 0, ""
-
-    def metric(self, line: str) -> float:
-        for row in self.get("/metrics")[1].splitlines():
-            if row.startswith(line + " "):
-                return float(row.rpartition(" ")[2])
-        return float("nan")
-
-    @contextmanager
-    def channel(self) -> Iterator[grpc.Channel]:
-        with grpc.insecure_channel(f"127.0.0.1:{self.ports['grpc']}") as channel:
-            yield channel
-
-    def report(self, request: pb.ReportRequest, token: str | None = f"{TOKEN} 0") -> pb.ReportResponse:
-        metadata = None if token is None else (("authorization", f"Bearer {token}"),)
-        with self.channel() as channel:
-            stub = probe_pb2_grpc.ProbeIngestStub(channel)
-            answer: pb.ReportResponse = stub.Report(request, metadata=metadata, timeout=20)
-            return answer
-
-    def nodes(self) -> dict[str, grading_pb2.Node]:
-        with self.channel() as channel:
-            answer = grading_pb2_grpc.GradesStub(channel).ListNodes(grading_pb2.ListNodesRequest(), timeout=20)
-        return {node.name: node for node in answer.nodes}
-
-    def post(self, verb: str, body: object) -> Any:
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.ports['scheduler']}/scheduler/{verb}",
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return json.loads(answer.read())
-
-
-def command(tmp_path: Path, *more: str) -> list[str]:
-    return [
-        sys.executable,
-        *("-c", "from scorer.cli.main import main; main()", "serve"),
-        *("--fleet", str(tmp_path / "fleet.yaml"), "--db", str(tmp_path / "s.db")),
-        *("--scheduler-port", "0", "--grpc-port", "0", "--admin-port", "0"),
-        *("--ports-file", str(tmp_path / "ports.json"), "--fold-interval", "0.1", "--scrape-interval", "0.3"),
-        *more,
-    ]
-
-
-@contextmanager
-def serving(tmp_path: Path, *more: str) -> Iterator[Running]:
-    if not (tmp_path / "fleet.yaml").exists():
-        write_fleet(tmp_path / "fleet.yaml")
-    ports = tmp_path / "ports.json"
-    ports.unlink(missing_ok=True)
-    log = tmp_path / "log.txt"
-    with log.open("ab") as file:
-        process = subprocess.Popen(command(tmp_path, *more), stdout=file, stderr=file)
-    try:
-        until(lambda: ports.exists() or process.poll() is not None, f"ports are told: {log.read_text()}")
-        assert process.poll() is None, log.read_text()
-        running = Running(process, json.loads(ports.read_text()), log)
-        until(lambda: running.get("/readyz")[0] == 200, "the server is ready", 30)
-        yield running
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait(10)
-
-
-def report(*samples: pb.Sample, node: str = "gpu-0", **more: Any) -> pb.ReportRequest:
-    return pb.ReportRequest(node=node, samples=samples, **more)
 
 
 @pytest.fixture(scope="module")
@@ -301,103 +205,12 @@ def test_since_when_a_grade_holds_is_not_forgotten(tmp_path: Path) -> None:
         assert since(second) == before
 
 
-def test_sigterm_drains(tmp_path: Path) -> None:
-    with serving(tmp_path, "--log-format", "json") as server:
-        server.report(report(pb_sample("a", time.time())))
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(20) == 0
-        lines = [json.loads(line) for line in server.log.read_text().splitlines() if line.startswith("{")]
-        assert lines[-1]["event"] == "closed"
-        assert "Traceback" not in server.log.read_text()
-
-
-def test_a_request_under_way_is_finished_and_a_second_sigterm_does_not_wait(tmp_path: Path) -> None:
-    body = json.dumps({"Pod": {"metadata": {"name": "p"}}, "NodeNames": ["gpu-0"]}).encode()
-    head = b"POST /scheduler/filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
-    with serving(tmp_path) as server:
-        address = ("127.0.0.1", server.ports["scheduler"])
-        with socket.create_connection(address) as half:
-            half.sendall(head + body[:10])
-            server.get("/livez")
-            server.process.send_signal(signal.SIGTERM)
-            until(lambda: b"closing" in server.log.read_bytes(), "it is closing")
-            half.sendall(body[10:])
-            half.settimeout(10)
-            assert half.recv(4096).startswith(b"HTTP/1.1 200")
-        assert server.process.wait(20) == 0
-    with serving(tmp_path) as server, socket.create_connection(("127.0.0.1", server.ports["scheduler"])) as half:
-        half.sendall(head)
-        server.get("/livez")
-        offset = len(server.log.read_bytes())
-        server.process.send_signal(signal.SIGTERM)
-        until(lambda: b"closing" in server.log.read_bytes()[offset:], "it is closing")
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(20) == 128 + signal.SIGTERM
-
-
-@pytest.mark.parametrize("which", ["scheduler", "grpc", "admin"])
-def test_a_port_in_use(tmp_path: Path, which: str) -> None:
-    write_fleet(tmp_path / "fleet.yaml")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = subprocess.run(
-            command(tmp_path, f"--{which}-port", str(port)), capture_output=True, text=True, timeout=60, check=False
-        )
-    assert done.returncode == 2
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
-    assert f"--{which}-port" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_a_second_grpc_server_never_shares_the_port(tmp_path: Path, server: Running) -> None:
     write_fleet(tmp_path / "fleet.yaml")
     arguments = command(tmp_path, "--grpc-port", str(server.ports["grpc"]))
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "cannot listen" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("spoil", "says"),
-    [
-        (lambda path: (path / "s.db").write_text("not a database at all"), "not a SQLite database"),
-        (lambda path: (path / "fleet.yaml").write_text("nodes: ["), "fleet.yaml: is not YAML"),
-        (lambda path: (path / "fleet.yaml").unlink(), "cannot be read"),
-    ],
-    ids=["database", "fleet", "missing"],
-)
-def test_bad_files_at_the_start(tmp_path: Path, spoil: Any, says: str) -> None:
-    write_fleet(tmp_path / "fleet.yaml")
-    spoil(tmp_path)
-    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-    done = subprocess.run(command(tmp_path), capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
-    assert {name: (tmp_path / name).read_bytes() for name in before} == before
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--db", ""), "not a regular file; name another one with --db"),
-        (("--db", "pipe"), "not a regular file; name another one with --db"),
-        (("--ports-file", "nowhere/ports"), "name another file with --ports-file"),
-        (("--listen-host", "192.0.2.1"), "give --listen-host one that is"),
-        (("--listen-host", "no.such.host.invalid"), "give --listen-host an address"),
-        (("--scrape-interval", "nan"), "nan is not a number"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
-def test_wrong_arguments_are_named_with_what_to_do(tmp_path: Path, arguments: tuple[str, str], says: str) -> None:
-    write_fleet(tmp_path / "fleet.yaml")
-    os.mkfifo(tmp_path / "pipe")
-    done = subprocess.run(
-        command(tmp_path, *arguments), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_the_settings_in_force_can_be_printed(tmp_path: Path) -> None:
@@ -487,74 +300,6 @@ def fill(path: Path) -> None:
     with path.open("wb", buffering=0) as file:
         while True:
             file.write(b"x" * 4096)
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates of this test")
-def test_the_schedulers_door_with_client_certificates(tmp_path: Path) -> None:
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=tmp_path, check=True, capture_output=True)
-
-    new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
-    # Python 3.13 and later insist on the use that a CA's key is for.
-    usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
-    openssl("req", "-x509", *new, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca", *usage)
-    for name in ("server", "scheduler"):
-        openssl("req", *new[:-2], "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        (tmp_path / "ext").write_text("subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n")
-        sign = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "ext")
-        openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *sign)
-    files = [
-        f"--tls-cert={tmp_path}/server.pem",
-        f"--tls-key={tmp_path}/server.key",
-        f"--tls-client-ca={tmp_path}/ca.pem",
-    ]
-    with serving(tmp_path, *files) as server:
-        url = f"https://127.0.0.1:{server.ports['scheduler']}/scheduler/filter"
-        body = json.dumps({"Pod": {"metadata": {"name": "p"}}, "NodeNames": ["gpu-0"]}).encode()
-        nobody = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
-        with pytest.raises(OSError, match=r"(?i)certificate|alert|reset|eof|closed"):
-            urllib.request.urlopen(url, body, timeout=10, context=nobody)
-        known = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
-        known.load_cert_chain(tmp_path / "scheduler.pem", tmp_path / "scheduler.key")
-        with urllib.request.urlopen(url, body, timeout=10, context=known) as answer:
-            assert json.loads(answer.read())["NodeNames"] == ["gpu-0"]
-    arguments = command(tmp_path, f"--tls-cert={tmp_path}/fleet.yaml", f"--tls-key={tmp_path}/server.key")
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert "--tls-cert" in done.stderr
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate of this test")
-def test_tokens_and_questions_travel_by_tls_where_the_grpc_door_has_a_certificate(tmp_path: Path) -> None:
-    make = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
-    name = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost")
-    subprocess.run(
-        [*make, *name, "-keyout", "key.pem", "-out", "cert.pem"], cwd=tmp_path, check=True, capture_output=True
-    )
-    files = (f"--grpc-tls-cert={tmp_path}/cert.pem", f"--grpc-tls-key={tmp_path}/key.pem")
-    with serving(tmp_path, *files) as server:
-        target = f"127.0.0.1:{server.ports['grpc']}"
-        authority = grpc.ssl_channel_credentials((tmp_path / "cert.pem").read_bytes())
-        with grpc.secure_channel(target, authority) as channel:
-            message = report(pb_sample("a", time.time()))
-            metadata = (("authorization", f"Bearer {TOKEN} 0"),)
-            stub = probe_pb2_grpc.ProbeIngestStub(channel)
-            assert stub.Report(message, metadata=metadata, timeout=20).accepted == 1
-
-        def ask(*options: str) -> subprocess.CompletedProcess[str]:
-            argv = [sys.executable, "-m", "scorer.cli.main", "--server", target, "nodes", "-o", "name", *options]
-            return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-
-        known = ask("--ca-file", str(tmp_path / "cert.pem"))
-        assert "gpu-0" in known.stdout, known.stderr
-        assert ask().returncode == 2
-        missing = ask("--ca-file", "nowhere.pem")
-        assert missing.returncode == 2
-        assert "nowhere.pem cannot be read" in missing.stderr
-    wrong = command(tmp_path, f"--grpc-tls-cert={tmp_path}/fleet.yaml", f"--grpc-tls-key={tmp_path}/key.pem")
-    done = subprocess.run(wrong, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert "--grpc-tls-cert" in done.stderr
 
 
 def test_nodes_without_a_token_report_on_the_loopback_alone(tmp_path: Path) -> None:
